@@ -1,0 +1,250 @@
+"""The command line. Each command calls one function of the library; errors are one message and exit status 1."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from calib.errors import CalibError
+
+if TYPE_CHECKING:
+    from calib.study import Finished
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="INT8 calibration studio for TensorRT.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Sample sets.")
+cache_app = typer.Typer(no_args_is_help=True, help="TensorRT calibration caches (TensorRT <= 10).")
+app.add_typer(data_app, name="data")
+app.add_typer(cache_app, name="cache")
+
+_log = Console(stderr=True)
+
+Out = Annotated[Path, typer.Option("-o", "--out", help="File or folder to write.")]
+Json = Annotated[bool, typer.Option("--json", help="Print a machine's answer on stdout.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Samples a batch; changes memory and speed, not the scales.")]
+
+
+def main() -> None:
+    """Entry point: CalibError becomes a message and exit status 1."""
+    try:
+        app()
+    except CalibError as error:
+        _log.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _log.print("Stopped; run the same command to go on.")
+        sys.exit(130)
+
+
+@app.command()
+def run(
+    study: Annotated[Path, typer.Argument(help="Study file (TOML).")],
+    runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
+    track: Annotated[bool, typer.Option(help="Record the study in MLflow.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Run a study, or what is left of it: sample, calibrate, quantize, evaluate, report, track."""
+    from calib import report
+    from calib import study as studies
+    from calib.tracking.mlflow_tracker import MlflowTracker
+
+    declared = studies.load(study)
+    tracker = MlflowTracker(runs) if track else None
+    uri, command = tracker.uri if tracker else "", shlex.join(["calib", "run", str(study)])
+    with _RichProgress() as progress:
+        finished = studies.run(declared, runs, progress, tracking_uri=uri, command=command)
+        with progress.stage("Writing the report", 1):
+            report.render(finished.result, finished.folder / "report", images=finished.folder)
+        if tracker:
+            with progress.stage("Recording in MLflow", 1):
+                studies.record(declared, finished, tracker)
+    if as_json:
+        print((finished.folder / "study.json").read_text(encoding="utf-8"), end="")
+    else:
+        _print_result(finished)
+
+
+@data_app.command("build")
+def data_build(
+    recipe: Annotated[Path, typer.Argument(help="Recipe file (TOML).")],
+    out: Out,
+) -> None:
+    """Write the calibration and the evaluation set of a recipe; twice gives the same bytes."""
+    from calib.data import recipe as recipes
+
+    declared = recipes.load(recipe)
+    with _RichProgress() as progress:
+        total = declared.calibration.samples + declared.evaluation.samples
+        with progress.stage("Sampling the data", total) as advance:
+            calibration, evaluation = recipes.build(recipe, out, advance)
+    for samples in (calibration, evaluation):
+        print(f"{samples.where}  {len(samples)} samples  sha256 {samples.sha256}")
+
+
+@app.command()
+def calibrate(
+    model: Annotated[Path, typer.Argument(help="Float ONNX model.")],
+    data: Annotated[Path, typer.Argument(help="Sample set (folder), or an .npz with one array [N, ...] an input.")],
+    out: Out,
+    method: Annotated[
+        str, typer.Option("-m", "--method", help="max, percentile-P, mse, entropy, module:attribute.")
+    ] = "mse",
+    plan: Annotated[
+        Path | None, typer.Option(help="Plan (TOML); layers that it keeps in float need no scales.")
+    ] = None,
+    batch_size: BatchSize = 4,
+) -> None:
+    """Compute scales: one pass over the data, two for entropy."""
+    from calib import calibrators, pipeline, scales
+
+    calibrator = calibrators.parse(method)
+    with _RichProgress() as progress:
+        found = pipeline.calibrate(model, data, calibrator, plan, batch_size=batch_size, progress=progress)
+    scales.save(found, out)
+    print(f"{out}  {len(found.activations)} activations, {len(found.weights)} weights, {calibrator.name}")
+
+
+@app.command()
+def quantize(
+    model: Annotated[Path, typer.Argument(help="Float ONNX model.")],
+    scales: Annotated[Path, typer.Argument(help="scales.json.")],
+    out: Out,
+    plan: Annotated[
+        Path | None, typer.Option(help="Plan (TOML): which layers stay in float. All INT8 by default.")
+    ] = None,
+) -> None:
+    """Write the INT8 model with explicit Q/DQ."""
+    from calib import pipeline
+
+    layers = pipeline.quantize(model, scales, plan, out)
+    print(f"{out}  {len(layers)} layers in INT8, {out.stat().st_size / 1e6:.1f} MB")
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="ONNX model, float or Q/DQ.")],
+    data: Annotated[Path, typer.Argument(help="Sample set (folder) with a target column.")],
+    metric: Annotated[str, typer.Option(help="ctc-text, or module:factory.")],
+    against: Annotated[Path | None, typer.Option(help="Model to compare with, sample by sample.")] = None,
+    batch_size: BatchSize = 8,
+    as_json: Json = False,
+) -> None:
+    """Score a model, and compare it with another on the same samples."""
+    from calib import pipeline
+
+    with _RichProgress() as progress:
+        answer = pipeline.score(model, data, metric, against, batch_size=batch_size, progress=progress)
+    if as_json:
+        print(json.dumps(answer, indent=1))
+        return
+    table = Table("score", "model", *(["against", "difference", "95 % interval"] if against else []))
+    for name, row in answer["scores"].items():
+        compared = (
+            [f"{row['against']:.4f}", f"{row['delta']:+.4f}", "{:+.4f} to {:+.4f}".format(*row["interval"])]
+            if against
+            else []
+        )
+        table.add_row(name, f"{row['value']:.4f}", *compared)
+    Console().print(table)
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="Run folder with a study.json.")]) -> None:
+    """Write the report of a finished run again."""
+    from calib import report as reports
+    from calib import study as studies
+
+    reports.render(studies.load_result(run / "study.json"), run / "report", images=run)
+    print(run / "report" / "index.html")
+
+
+@cache_app.command("import")
+def cache_import(
+    cache: Annotated[Path, typer.Argument(help="calibration.cache of TensorRT <= 10.")],
+    out: Out,
+) -> None:
+    """Read a calibration cache into scales.json."""
+    from calib import cache as caches
+    from calib import scales
+
+    found = caches.read(cache)
+    scales.save(found, out)
+    print(f"{out}  {len(found.activations)} tensors, {found.origin.calibrator}")
+
+
+@cache_app.command("export")
+def cache_export(
+    scales: Annotated[Path, typer.Argument(help="scales.json.")],
+    out: Out,
+    header: Annotated[str | None, typer.Option(help="First line; by default the imported one.")] = None,
+) -> None:
+    """Write scales.json as a calibration cache."""
+    from calib import cache as caches
+    from calib import scales as scales_module
+
+    found = scales_module.load(scales)
+    caches.write(found, out, header)
+    print(f"{out}  {len(found.activations)} tensors")
+
+
+class _RichProgress:
+    """Progress bars on stderr, one a stage; they stay, so that a log shows what was done."""
+
+    def __init__(self) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        self._bars = Progress(*columns, console=_log)
+
+    def __enter__(self) -> _RichProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    @contextmanager
+    def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        task = self._bars.add_task(escape(title), total=total)
+        yield lambda steps: self._bars.advance(task, steps)
+        self._bars.update(task, completed=total)
+
+
+def _print_result(finished: Finished) -> None:
+    result, folder = finished.result, finished.folder
+    scores = list(result.candidates[0].metrics)
+    console = Console(soft_wrap=True)
+    table = Table(
+        "model", *scores, f"Δ {result.budget_metric}", "95 % interval", "equal to FP32", "broken", "fixed", "MB"
+    )
+    for row in result.candidates:
+        name = f"{row.name} (control)" if row.kind == "control" else row.name
+        interval = f"{row.interval.low:+.4f} to {row.interval.high:+.4f}" if row.interval else ""
+        table.add_row(
+            f"[bold]{escape(name)}[/]" if row.name == result.verdict.candidate else escape(name),
+            *(f"{row.metrics[score]:.4f}" for score in scores),
+            f"{row.delta:+.4f}" if row.interval else "",
+            interval,
+            f"{row.agreement:.1%}",
+            str(row.broken),
+            str(row.fixed),
+            f"{row.size_bytes / 1e6:.1f}",
+        )
+    console.print(table)
+    console.print(f"[bold {'green' if result.verdict.passed else 'yellow'}]{escape(result.verdict.headline)}[/]")
+    for reason in result.verdict.reasons:
+        console.print(f"  {escape(reason)}")
+    print(f"\nReport  {folder / 'report' / 'index.html'}\nMLflow  {result.tracking_uri or 'not tracked'}")

@@ -1,0 +1,1 @@
+"""Data: recipes, where samples come from, which are chosen, and the sets that are written."""

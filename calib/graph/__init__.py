@@ -1,0 +1,1 @@
+"""ONNX graphs: loaded safely, normalized, and read as layers."""

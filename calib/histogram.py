@@ -1,0 +1,184 @@
+"""Histograms of |x| that merge exactly, and therefore depend on neither the order nor the batching of the data.
+
+`Histogram` needs no range: the bin of x is the top 18 bits of its float32 pattern without the sign (8 exponent bits and
+10 mantissa bits), which gives 1,024 bins an octave. Beside its count each bin keeps the integer sum of the 13 mantissa
+bits that the bin drops, so that the exact mean of its values is known: real tensors have point masses (a constant
+background, a clipped activation, an 8-bit input), and a scale search that takes bin centres instead puts them on the
+wrong side of a rounding boundary (docs/decisions.md has the measurement).
+
+`LinearHistogram` is TensorRT's: 2,048 equal bins over [0, amax]. It needs amax first, hence a second pass.
+
+All counts are integers, so `merge` is associative, commutative and exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from calib import kernels
+from calib.errors import DataError
+
+Float64 = npt.NDArray[np.float64]
+Int64 = npt.NDArray[np.int64]
+
+_BINS = 1 << 18
+_DROPPED_BITS = 13
+_FIRST_NONFINITE = 0x7F800000
+LINEAR_BINS = 2048
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """The distribution of |x| over a tensor's values, sparse.
+
+    Attributes:
+        amax: largest |x|, exact, as a float32 value.
+        bins: shape (b,), int64, ascending numbers of the non-empty bins.
+        counts: shape (b,), int64, values in each of them.
+        residuals: shape (b,), int64, sum of the dropped mantissa bits of the values in each.
+    """
+
+    amax: float
+    bins: Int64
+    counts: Int64
+    residuals: Int64
+
+    @classmethod
+    def empty(cls) -> Histogram:
+        """Return the neutral element of `merge`."""
+        none = np.zeros(0, np.int64)
+        return cls(0.0, none, none, none)
+
+    @classmethod
+    def of(cls, values: npt.NDArray[np.generic]) -> Histogram:
+        """Return the histogram of an array of any shape.
+
+        Raises:
+            DataError: the array holds NaN or Inf.
+        """
+        counter = Counter()
+        counter.add(values)
+        return counter.histogram()
+
+    @property
+    def total(self) -> int:
+        """Number of values counted."""
+        return int(self.counts.sum())
+
+    def means(self) -> Float64:
+        """Exact mean of the values in each non-empty bin, shape (b,), float64."""
+        low = _lower_edge(self.bins)
+        width = _lower_edge(self.bins + 1) - low
+        return low + width * (self.residuals / (self.counts * float(1 << _DROPPED_BITS)))
+
+    def upper_edges(self) -> Float64:
+        """Upper edge of each non-empty bin, no more than amax; shape (b,), float64."""
+        return np.minimum(_lower_edge(self.bins + 1), self.amax)
+
+    def clipped_share(self, amax: float) -> float:
+        """Share of the values whose |x| is above `amax` (0 to 1), to the resolution of a bin."""
+        return float(self.counts[self.means() > amax].sum() / self.total) if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearHistogram:
+    """Counts of |x| in `LINEAR_BINS` equal bins over [0, amax]; counts has shape (2048,), int64."""
+
+    amax: float
+    counts: Int64
+
+
+def merge(parts: Iterable[Histogram]) -> Histogram:
+    """Return the histogram of all the parts' data together; exact, in any order and grouping."""
+    known = [part for part in parts if part.bins.size]
+    if not known:
+        return Histogram.empty()
+    bins, where = np.unique(np.concatenate([part.bins for part in known]), return_inverse=True)
+    counts, residuals = np.zeros(bins.size, np.int64), np.zeros(bins.size, np.int64)
+    np.add.at(counts, where, np.concatenate([part.counts for part in known]))
+    np.add.at(residuals, where, np.concatenate([part.residuals for part in known]))
+    return Histogram(max(part.amax for part in known), bins, counts, residuals)
+
+
+class Counter:
+    """Counts one tensor's values, array by array: the mutable thing behind `Histogram`.
+
+    Memory is the same however much is counted: 2 MiB for the packed counters and 4 MiB for the sums, of which only the
+    pages of octaves that occur are ever touched.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        # A packed counter holds a count (24 bits) and a sum of residuals (40 bits), so that a value costs one add.
+        self._packed = np.zeros(_BINS, np.uint64)
+        self._pending = 0
+        self._counts = np.zeros(_BINS, np.int64)
+        self._residuals = np.zeros(_BINS, np.int64)
+        self._largest = 0
+
+    def add(self, values: npt.NDArray[np.generic]) -> None:
+        """Count an array of any shape and any float dtype; float64 is rounded to float32.
+
+        Raises:
+            DataError: the array holds NaN or Inf; the counter is of no use afterwards.
+        """
+        bits = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint32)
+        for start in range(0, bits.size, kernels.PACKED_LIMIT):
+            chunk = bits[start : start + kernels.PACKED_LIMIT]
+            if self._pending + chunk.size > kernels.PACKED_LIMIT:
+                self._unpack()
+            self._largest = max(self._largest, int(kernels.count_packed(chunk, self._packed)))
+            self._pending += chunk.size
+        if self._largest >= _FIRST_NONFINITE:
+            raise DataError("a value is NaN or Inf")
+
+    def histogram(self) -> Histogram:
+        """Return what was counted so far."""
+        self._unpack()
+        bins = np.flatnonzero(self._counts[: (self._largest >> _DROPPED_BITS) + 1])
+        amax = float(np.uint32(self._largest).view(np.float32))
+        return Histogram(amax, bins.astype(np.int64), self._counts[bins], self._residuals[bins])
+
+    def _unpack(self) -> None:
+        kernels.unpack(self._packed, self._counts, self._residuals, (self._largest >> _DROPPED_BITS) + 1)
+        self._pending = 0
+
+
+class LinearCounter:
+    """Counts one tensor's values into a `LinearHistogram` over [0, amax]."""
+
+    def __init__(self, amax: float) -> None:
+        """Start empty; `amax` must be the largest |x| of all the data, as `Histogram.amax` gives it."""
+        self.amax = amax
+        self._counts = np.zeros(LINEAR_BINS, np.int64)
+
+    def add(self, values: npt.NDArray[np.generic]) -> None:
+        """Count an array of any shape and any float dtype.
+
+        Raises:
+            DataError: a value lies outside [-amax, amax], so this is not the data that gave amax.
+        """
+        flat = np.ascontiguousarray(values, np.float32).reshape(-1)
+        outside = kernels.count_linear(flat, np.float32(self.amax), self._counts)
+        if outside:
+            raise DataError(f"{outside} values are outside [-{self.amax:g}, {self.amax:g}] that the first pass saw")
+
+    def histogram(self) -> LinearHistogram:
+        """Return what was counted so far."""
+        return LinearHistogram(self.amax, self._counts.copy())
+
+
+def nonfinite_rows(values: npt.NDArray[np.generic]) -> Int64:
+    """Indices along the first axis of the samples that hold NaN or Inf; a scalar counts as one sample."""
+    rows = values.reshape(values.shape[0], -1) if values.ndim else values.reshape(1, 1)
+    return np.flatnonzero(~np.isfinite(rows).all(axis=1))
+
+
+def _lower_edge(bins: Int64) -> Float64:
+    # Bin 0x7f800000 >> 13 would start at Inf; the last finite bin ends at 2**128, which float64 can say.
+    edges = (bins.astype(np.uint32) << np.uint32(_DROPPED_BITS)).view(np.float32).astype(np.float64)
+    return np.where(np.isfinite(edges), edges, 2.0**128)

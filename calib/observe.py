@@ -1,0 +1,92 @@
+"""Observing: the float model runs over a set, and every tensor's values are counted as they pass.
+
+Memory holds one batch's tensors and the counters, whatever the number of samples.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from calib.data.sets import Batch, Samples
+from calib.errors import DataError
+from calib.histogram import Counter, Histogram, LinearCounter, LinearHistogram, nonfinite_rows
+from calib.runtime import ort
+
+Progress = Callable[[int], None]
+C = TypeVar("C", Counter, LinearCounter)
+
+
+def observe(
+    model: ir.Model, samples: Samples, tensors: Sequence[str], *, batch_size: int, progress: Progress | None = None
+) -> dict[str, Histogram]:
+    """Return the histogram of |x| of each tensor over a set, from one pass.
+
+    Args:
+        model: normalized float model.
+        samples: with the model's inputs.
+        tensors: names of float tensors of the graph or of its inputs.
+        batch_size: samples in a batch at most; the result does not depend on it.
+        progress: called with the number of samples done since the last call.
+
+    Raises:
+        DataError: the set is empty or does not fit the model, or a tensor holds NaN or Inf (named with the sample).
+        ModelError: the model fails on a batch.
+    """
+    counters = {tensor: Counter() for tensor in tensors}
+    _pass(model, samples, counters, batch_size, progress)
+    return {tensor: counter.histogram() for tensor, counter in counters.items()}
+
+
+def observe_linear(
+    model: ir.Model,
+    samples: Samples,
+    histograms: Mapping[str, Histogram],
+    *,
+    batch_size: int,
+    progress: Progress | None = None,
+) -> dict[str, LinearHistogram]:
+    """Return TensorRT's linear histogram of each tensor over the same set, from a second pass.
+
+    Raises:
+        DataError: as `observe`; also when a value exceeds the first pass's amax, so that the sets differ.
+    """
+    counters = {tensor: LinearCounter(histogram.amax) for tensor, histogram in histograms.items()}
+    _pass(model, samples, counters, batch_size, progress)
+    return {tensor: counter.histogram() for tensor, counter in counters.items()}
+
+
+def _pass(
+    model: ir.Model, samples: Samples, counters: Mapping[str, C], batch_size: int, progress: Progress | None
+) -> None:
+    if not len(samples):
+        raise DataError(f"{samples.where} holds no samples, so nothing can be calibrated")
+    with ort.exposing(model, counters) as runner, ThreadPoolExecutor(os.cpu_count()) as pool:
+        for batch in samples.batches(batch_size, runner.inputs):
+            values = {**batch.inputs, **runner.run(batch.inputs)}
+            tasks = [
+                pool.submit(_count, tensor, counter, values[tensor], batch) for tensor, counter in counters.items()
+            ]
+            for task in tasks:
+                task.result()
+            if progress:
+                progress(len(batch.ids))
+
+
+def _count(tensor: str, counter: C, values: npt.NDArray[np.generic], batch: Batch) -> None:
+    try:
+        counter.add(values)
+    except DataError as error:
+        rows = nonfinite_rows(values)
+        one_each = values.ndim > 0 and values.shape[0] == len(batch.ids)
+        named = [batch.ids[row] for row in rows] if one_each and rows.size else list(batch.ids)
+        where = f"sample '{named[0]}'" if len(named) == 1 else f"samples {', '.join(named[:5])}"
+        raise DataError(
+            f"tensor '{tensor}': {error} ({where}); no scales were made: remove the sample, or repair its preprocessing"
+        ) from error

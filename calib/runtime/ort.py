@@ -1,0 +1,128 @@
+"""ONNX Runtime on the CPU.
+
+Q/DQ runs as written, in float32, and not as ONNX Runtime's fused INT8 kernels: those depend on the processor (without
+VNNI they accumulate pairs in saturating INT16), while TensorRT's arithmetic is that of the graph. docs/decisions.md has
+the measurement.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from calib.data.sets import InputSpec, Samples
+from calib.errors import ModelError
+from calib.runtime import Arrays
+
+_ERRORS = (
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+    ort_errors.NoSuchFile,
+)
+
+
+class OrtRunner:
+    """A model in ONNX Runtime; a context manager that frees the session when it is left."""
+
+    description = f"onnxruntime {ort.__version__} CPU, Q/DQ as written"
+
+    def __init__(self, path: Path, threads: int | None = None) -> None:
+        """Load a model.
+
+        Args:
+            path: of the ONNX file.
+            threads: number of threads inside an operator; all cores by default.
+
+        Raises:
+            ModelError: ONNX Runtime cannot load it.
+        """
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = threads or os.cpu_count() or 1
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        try:
+            self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except _ERRORS as error:
+            raise ModelError(f"ONNX Runtime cannot load {path}: {error}") from error
+        self.inputs: Mapping[str, InputSpec] = {value.name: value for value in self._session.get_inputs()}
+        self.outputs = [value.name for value in self._session.get_outputs()]
+        self.metadata: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
+
+    def __enter__(self) -> OrtRunner:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free the session."""
+        del self._session
+
+    def run(self, feeds: Arrays) -> dict[str, npt.NDArray[np.generic]]:
+        """Return the outputs of one batch.
+
+        Raises:
+            ModelError: the model fails on it; the message says with which shapes.
+        """
+        try:
+            return dict(zip(self.outputs, self._session.run(None, dict(feeds)), strict=True))
+        except _ERRORS as error:
+            shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feeds.items())
+            raise ModelError(f"the model fails on inputs {shapes}: {error}") from error
+
+
+def exposing(model: ir.Model, tensors: Iterable[str], threads: int | None = None) -> OrtRunner:
+    """Return a runner of the model whose outputs also include the given inner tensors."""
+    exposed = model.clone()
+    already = {value.name for value in [*exposed.graph.outputs, *exposed.graph.inputs]}
+    inner = {out.name: out for node in exposed.graph for out in node.outputs}
+    exposed.graph.outputs.extend(inner[tensor] for tensor in tensors if tensor not in already)
+    return in_memory(exposed, threads)
+
+
+def in_memory(model: ir.Model, threads: int | None = None) -> OrtRunner:
+    """Return a runner of a model that lies in memory; it passes through a file, which holds for any size."""
+    with tempfile.TemporaryDirectory(prefix="calib-") as folder:
+        path = Path(folder) / "model.onnx"
+        ir.save(model, path, external_data="weights.bin" if _is_large(model) else None)
+        return OrtRunner(path, threads)
+
+
+def largest_difference(one: Path, other: Path, samples: Samples, *, limit: int) -> float:
+    """Return the largest |difference| between two models' outputs over the first `limit` samples, at least one batch.
+
+    Raises:
+        DataError: the samples do not fit the models.
+        ModelError: a model fails, or their outputs have other names or shapes.
+    """
+    largest, seen = 0.0, 0
+    with OrtRunner(one) as first, OrtRunner(other) as second:
+        for batch in samples.batches(4, first.inputs):
+            left, right = first.run(batch.inputs), second.run(batch.inputs)
+            if {k: v.shape for k, v in left.items()} != {k: v.shape for k, v in right.items()}:
+                raise ModelError(f"{other} has other outputs than {one}: {', '.join(right)} and {', '.join(left)}")
+            for name, array in left.items():
+                difference = np.abs(array.astype(np.float64) - right[name].astype(np.float64))
+                largest = max(largest, float(difference.max(initial=0.0)))
+            seen += len(batch.ids)
+            if seen >= limit:
+                break
+    return largest
+
+
+def _is_large(model: ir.Model) -> bool:
+    size = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
+    return bool(size > 1 << 30)

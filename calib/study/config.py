@@ -1,0 +1,163 @@
+"""The study file: one declaration of a model, its data, a metric, a budget and what to try."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calib import calibrators, config, files
+from calib.data import recipe
+from calib.errors import ConfigError
+from calib.graph import load as graph_load
+from calib.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """`path` is relative to the study file, or "package:distribution/path" for a file of an installed package."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataConfig:
+    """`recipe` is a path relative to the study file."""
+
+    recipe: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricConfig:
+    """`name` is a built-in metric or "module:attribute"; `options` are its arguments."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetConfig:
+    """How much worse than FP32 the score `metric` may be, in its own unit (.005 is half a point of CER)."""
+
+    metric: str
+    max_drop: float
+
+    def __post_init__(self) -> None:
+        """Check the size of the drop."""
+        if self.max_drop < 0:
+            raise ConfigError(f"max_drop must be 0 or more, not {self.max_drop}")
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateConfig:
+    """What is tried.
+
+    Attributes:
+        calibrators: max, percentile-P, mse, entropy, module:attribute.
+        batch_size: samples a batch; it changes memory and speed, not the scales.
+        noise_control: calibrators that are also tried on uniform random inputs, as a control.
+    """
+
+    calibrators: tuple[str, ...] = ("max", "percentile-99.99", "percentile-99.999", "mse", "entropy")
+    batch_size: int = 4
+    noise_control: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that every calibrator exists."""
+        if not self.calibrators:
+            raise ConfigError("calibrators must name at least one calibrator")
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size must be 1 or more, not {self.batch_size}")
+        for name in (*self.calibrators, *self.noise_control):
+            if ":" not in name:
+                calibrators.parse(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageConfig:
+    """How to show a sample: input `input`, [C, H, W], with values from low (black) to high (white)."""
+
+    input: str
+    channels: str = "rgb"
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the channel order and the range."""
+        if self.channels not in ("rgb", "bgr", "gray"):
+            raise ConfigError(f"channels must be rgb, bgr or gray, not '{self.channels}'")
+        if self.low >= self.high:
+            raise ConfigError(f"low ({self.low}) must be below high ({self.high})")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportConfig:
+    """What the report may show.
+
+    Attributes:
+        include_samples: whether texts and images of samples, and predictions, may appear in the run and its report.
+        slices: metadata columns whose values are scored apart; the recipe's stratify column by default.
+        image: how to show a sample as a picture.
+    """
+
+    include_samples: bool = False
+    slices: tuple[str, ...] = ()
+    image: ImageConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StudyConfig:
+    """A study file."""
+
+    name: str
+    model: ModelConfig
+    data: DataConfig
+    metric: MetricConfig
+    budget: BudgetConfig
+    description: str = ""
+    calibrate: CalibrateConfig = field(default_factory=CalibrateConfig)
+    plan: Plan = field(default_factory=Plan)
+    report: ReportConfig = field(default_factory=ReportConfig)
+
+    def __post_init__(self) -> None:
+        """The name is a folder's name."""
+        if not self.name or not all(c.isalnum() or c in "-_." for c in self.name) or self.name.startswith("."):
+            raise ConfigError(f"name must be letters, digits, '-', '_' and '.', not '{self.name}'")
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A study file with what it refers to found."""
+
+    path: Path
+    config: StudyConfig
+    model: Path
+    recipe: Path
+
+    def identity(self, versions: Mapping[str, str]) -> str:
+        """Return the hash that names the run: of everything that decides its numbers, but not of how it is reported."""
+        decides = {
+            "study": asdict(self.config) | {"report": None, "description": None},
+            "model": files.sha256(self.model),
+            "recipe": recipe.identity(self.recipe),
+            "versions": dict(versions),
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+def load(path: Path) -> Study:
+    """Read a study file and find its model and recipe.
+
+    Raises:
+        ConfigError: it cannot be read, or has a wrong key or value.
+        ModelError: the model does not exist.
+    """
+    found = config.load(path, StudyConfig)
+    recipe_path = (path.parent / found.data.recipe).resolve()
+    if not recipe_path.is_file():
+        raise ConfigError(f"{path}: data: recipe {recipe_path} does not exist")
+    recipe.load(recipe_path)
+    return Study(path, found, graph_load.locate(found.model.path, path.parent), recipe_path)

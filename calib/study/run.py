@@ -1,0 +1,210 @@
+"""Running a study: the only module that orders the stages and decides which files a run has.
+
+Every stage writes its artefact whole or not at all; a rerun picks up at the first one that is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import onnx_ir as ir
+
+from calib import cache, calibrators, environment, evaluate, files, metrics, observe, pipeline, qdq, scales, statistics
+from calib.calibrators import Calibrator
+from calib.data import noise, recipe, sets
+from calib.data.sets import Samples, SampleSet
+from calib.evaluate import Evaluation
+from calib.graph import layers as graph_layers
+from calib.graph import load as graph_load
+from calib.graph import normalize
+from calib.progress import Progress
+from calib.runtime import ort
+from calib.scales import Origin
+from calib.statistics import Statistics
+from calib.study import codec, folder, summary
+from calib.study.config import Study
+from calib.study.evaluated import Evaluated
+from calib.study.folder import RunFolder
+from calib.study.result import StudyResult
+
+NOISE = "noise-"
+_COMPARED_SAMPLES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A study that ran to its end."""
+
+    folder: Path
+    result: StudyResult
+
+
+def run(study: Study, root: Path, progress: Progress, *, tracking_uri: str = "", command: str = "") -> Finished:
+    """Run a study, or what is missing of it, and write study.json.
+
+    Args:
+        study: the study file.
+        root: folder of all runs.
+        progress: told of every stage.
+        tracking_uri: where the caller will track it; recorded in the result.
+        command: that reproduces it; recorded in the result.
+
+    Raises:
+        CalibError: the study's model, data or metric is wrong; what was finished stays for the next run.
+    """
+    versions = environment.deciding_versions()
+    place = folder.open_run(root, study.config.name, study.identity(versions))
+    stages = _Stages(study, place, progress, versions)
+    calibration, evaluation = stages.data()
+    model, notes = stages.normalized(evaluation)
+    stages.scales(model, calibration, "", study.config.calibrate.calibrators)
+    stages.scales(model, noise.like(calibration), NOISE, study.config.calibrate.noise_control)
+    evaluated = stages.evaluations(model, evaluation)
+    seen = statistics.load(place.path / "stats.npz", model_sha256=stages.model_sha256, data_sha256=calibration.sha256)
+    result = summary.summarize(
+        study,
+        place,
+        summary.Inputs(model, notes, calibration, evaluation, seen, evaluated),
+        tracking_uri=tracking_uri,
+        command=command,
+    )
+    codec.save(result, place.path / "study.json")
+    return Finished(place.path, result)
+
+
+class _Stages:
+    """The stages of one run; each returns its artefact, made now or before."""
+
+    def __init__(self, study: Study, place: RunFolder, progress: Progress, versions: Mapping[str, str]) -> None:
+        self._study = study
+        self._place = place
+        self._progress = progress
+        self._versions = versions
+        self._batch = study.config.calibrate.batch_size
+        self.model_sha256 = files.sha256(study.model)
+
+    def data(self) -> tuple[SampleSet, SampleSet]:
+        """Build the calibration and the evaluation set."""
+        paths = [self._place.path / part for part in ("calibration", "evaluation")]
+        if not all((path / "manifest.json").exists() for path in paths):
+            declared = recipe.load(self._study.recipe)
+            total = declared.calibration.samples + declared.evaluation.samples
+            with self._stage("data", "Sampling the data", total) as advance:
+                recipe.build(self._study.recipe, self._place.path, advance)
+        return sets.read(paths[0]), sets.read(paths[1])
+
+    def normalized(self, samples: SampleSet) -> tuple[ir.Model, summary.Normalization]:
+        """Normalize the model and compare its outputs before and after on some samples."""
+        path = self._place.candidate("fp32") / "model.onnx"
+        notes = self._place.path / "normalization.json"
+        if not (path.exists() and notes.exists()):
+            with self._stage("normalize", "Normalizing the model", 1) as advance:
+                model = graph_load.load(self._study.model)
+                result = normalize.normalize(model)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with files.replacing(path) as temporary:
+                    ir.save(result.model, temporary)
+                error = ort.largest_difference(self._study.model, path, samples, limit=_COMPARED_SAMPLES)
+                summary.Normalization(result.steps, error).save(notes)
+                advance(1)
+        return ir.load(path), summary.Normalization.load(notes)
+
+    def scales(self, model: ir.Model, samples: Samples, prefix: str, names: tuple[str, ...]) -> None:
+        """Observe a set, as often as the calibrators need, and write each one's scales, cache and model."""
+        chosen = [calibrators.parse(name) for name in names]
+        if not chosen:
+            return
+        statistics_of = self._observe(model, samples, prefix, second_pass=any(c.needs_linear for c in chosen))
+        for calibrator in chosen:
+            target = self._place.candidate(prefix + calibrator.name)
+            if not (target / "model.int8.onnx").exists():
+                with self._stage(f"calibrate {target.name}", f"Calibrating: {target.name}", 1) as advance:
+                    self._candidate(model, statistics_of, calibrator, samples, target)
+                    advance(1)
+
+    def _observe(self, model: ir.Model, samples: Samples, prefix: str, *, second_pass: bool) -> dict[str, Statistics]:
+        path = self._place.path / f"{prefix}stats.npz"
+        bound = {"model_sha256": self.model_sha256, "data_sha256": samples.sha256}
+        layers = graph_layers.find(model)
+        tensors = graph_layers.activations(layers)
+        kind = "noise" if prefix else "calibration data"
+        if not path.exists():
+            with self._stage(
+                f"{prefix}observe", f"Observing {len(tensors)} tensors on {kind}", len(samples)
+            ) as advance:
+                seen = observe.observe(model, samples, tensors, batch_size=self._batch, progress=advance)
+                statistics.save({tensor: Statistics(h) for tensor, h in seen.items()}, path, **bound)
+        result = statistics.load(path, **bound)
+        if second_pass and any(item.linear is None for item in result.values()):
+            histograms = {tensor: item.histogram for tensor, item in result.items()}
+            with self._stage(f"{prefix}observe again", f"Second pass on {kind}, for entropy", len(samples)) as advance:
+                linear = observe.observe_linear(model, samples, histograms, batch_size=self._batch, progress=advance)
+                result = {tensor: replace(item, linear=linear[tensor]) for tensor, item in result.items()}
+                statistics.save(result, path, **bound)
+        return result
+
+    def _candidate(
+        self, model: ir.Model, seen: Mapping[str, Statistics], calibrator: Calibrator, samples: Samples, target: Path
+    ) -> None:
+        plan = self._study.config.plan
+        origin = Origin(calibrator.name, self.model_sha256, samples.sha256, self._versions)
+        found = pipeline.scales_from(model, plan, seen, calibrator, origin)
+        scales.save(found, target / "scales.json")
+        cache.write(found, target / "calibration.cache")
+        with files.replacing(target / "model.int8.onnx") as temporary:
+            ir.save(qdq.quantize(model, plan, found), temporary)
+
+    def evaluations(self, model: ir.Model, samples: SampleSet) -> list[Evaluated]:
+        """Evaluate FP32 and every candidate."""
+        declared = self._study.config
+        total = len(graph_layers.find(model))
+        in_int8 = len(qdq.int8_layers(model, declared.plan))
+        fp32 = self._place.candidate("fp32") / "model.onnx"
+        result = [Evaluated("fp32", "baseline", "", 0, total, fp32, self._evaluate("fp32", fp32, samples))]
+        tried = [("", declared.calibrate.calibrators), (NOISE, declared.calibrate.noise_control)]
+        for prefix, calibrator in ((prefix, calibrators.parse(name)) for prefix, names in tried for name in names):
+            name = prefix + calibrator.name
+            path = self._place.candidate(name) / "model.int8.onnx"
+            found = self._evaluate(name, path, samples)
+            kind: Literal["candidate", "control"] = "control" if prefix else "candidate"
+            result.append(Evaluated(name, kind, calibrator.name, in_int8, total, path, found))
+        return result
+
+    def _evaluate(self, name: str, model: Path, samples: SampleSet) -> Evaluation:
+        path = self._place.candidate(name) / "evaluation.json"
+        if not path.exists():
+            declared = self._study.config.metric
+            with (
+                self._stage(f"evaluate {name}", f"Evaluating: {name}", len(samples)) as advance,
+                ort.OrtRunner(model) as runner,
+            ):
+                metric = metrics.make(declared.name, declared.options, runner.metadata, self._study.path.parent)
+                found = evaluate.evaluate(
+                    runner,
+                    samples,
+                    metric,
+                    model_sha256=files.sha256(model),
+                    batch_size=2 * self._batch,
+                    progress=advance,
+                )
+                evaluate.save(found if self._study.config.report.include_samples else _without_texts(found), path)
+        return evaluate.load(path)
+
+    @contextmanager
+    def _stage(self, name: str, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        with self._place.timed(name), self._progress.stage(title, total) as advance:
+            yield advance
+
+
+def _without_texts(evaluation: Evaluation) -> Evaluation:
+    """Predictions may be patient content: a digest tells equal from different, which is all that comparisons need."""
+    samples = tuple(
+        replace(sample, prediction="sha256:" + hashlib.sha256(sample.prediction.encode()).hexdigest())
+        for sample in evaluation.samples
+    )
+    return replace(evaluation, samples=samples)

@@ -1,0 +1,193 @@
+"""From a run's artefacts to the StudyResult: what is said, and on what evidence."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from calib import environment, evaluate, files
+from calib.data.sets import SampleSet
+from calib.errors import ConfigError
+from calib.evaluate import Evaluation
+from calib.graph import layers as graph_layers
+from calib.graph import load as graph_load
+from calib.statistics import Statistics
+from calib.study import flips, tensors, verdict
+from calib.study.config import Study
+from calib.study.evaluated import Evaluated
+from calib.study.folder import RunFolder
+from calib.study.result import Candidate, Interval, ModelInfo, SetInfo, SliceScore, StudyResult
+
+LEVEL = 0.95
+_NORMALIZATION = "calib-normalization"
+
+
+@dataclass(frozen=True, slots=True)
+class Normalization:
+    """What normalization changed, and the largest output difference that was measured after it."""
+
+    steps: tuple[str, ...]
+    max_error: float
+
+    def save(self, path: Path) -> None:
+        """Write normalization.json."""
+        files.write_json(path, _NORMALIZATION, 1, {"steps": list(self.steps), "max_error": self.max_error})
+
+    @classmethod
+    def load(cls, path: Path) -> Normalization:
+        """Read normalization.json."""
+        document = files.read_json(path, _NORMALIZATION, 1)
+        return cls(tuple(document["steps"]), float(document["max_error"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """All that a summary is made of."""
+
+    model: ir.Model  # normalized
+    normalization: Normalization
+    calibration: SampleSet
+    evaluation: SampleSet
+    seen: Mapping[str, Statistics]
+    evaluated: Sequence[Evaluated]  # the baseline first
+
+
+def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: str, command: str) -> StudyResult:
+    """Return everything that the study found.
+
+    Raises:
+        ConfigError: the budget names a score that the metric does not give.
+    """
+    declared = study.config
+    budget = declared.budget
+    directions = found.evaluated[0].evaluation.higher_is_better
+    if budget.metric not in directions:
+        raise ConfigError(f"the budget's metric '{budget.metric}' is not one of the metric's: {', '.join(directions)}")
+    columns = declared.report.slices or tuple(filter(None, (found.evaluation.stratify,)))
+    comparison = _Comparison(budget.metric, found, columns, place.seconds)
+    candidates = tuple(comparison.candidate(item) for item in found.evaluated)
+    decision = verdict.decide(candidates, budget.metric, budget.max_drop, higher_is_better=directions[budget.metric])
+    best = next(item for item in found.evaluated if item.name == decision.candidate)
+    return StudyResult(
+        name=declared.name,
+        description=declared.description,
+        created=place.created,
+        run=place.path.name,
+        command=command,
+        model=_model_info(study, found),
+        recipe=found.calibration.recipe,
+        calibration=_set_info(found.calibration),
+        evaluation=_set_info(found.evaluation),
+        budget_metric=budget.metric,
+        higher_is_better=dict(directions),
+        max_drop=budget.max_drop,
+        runtime=found.evaluated[0].evaluation.runtime,
+        candidates=candidates,
+        tensors=tensors.most_clipped(place, found.model, found.seen, [item.name for item in found.evaluated[1:]]),
+        flips=flips.find(place, declared.report, budget.metric, found.evaluation, found.evaluated[0].evaluation, best),
+        verdict=decision,
+        include_samples=declared.report.include_samples,
+        seconds=place.seconds,
+        environment=environment.describe(),
+        notes=_notes(study, found),
+        tracking_uri=tracking_uri,
+    )
+
+
+class _Comparison:
+    """Every candidate against the same baseline, on the same samples, groups and slices."""
+
+    def __init__(self, metric: str, found: Inputs, columns: Sequence[str], seconds: Mapping[str, float]) -> None:
+        samples = found.evaluation
+        self._metric = metric
+        self._baseline = found.evaluated[0].evaluation
+        self._seconds = seconds
+        self._groups = samples.column(samples.group) if samples.group else [entry.id for entry in samples.entries]
+        self._columns = {column: np.asarray(samples.column(column)) for column in columns}
+
+    def candidate(self, item: Evaluated) -> Candidate:
+        """Compare one model."""
+        other, is_baseline = item.evaluation, item.kind == "baseline"
+        was, now = (flips.right(evaluation, self._metric) for evaluation in (self._baseline, other))
+        predictions = [
+            one.prediction == two.prediction for one, two in zip(self._baseline.samples, other.samples, strict=True)
+        ]
+        everything = np.ones(len(predictions), np.bool_)
+        total = self._score(other, everything, is_baseline)
+        return Candidate(
+            name=item.name,
+            kind=item.kind,
+            calibrator=item.calibrator,
+            int8_layers=item.int8_layers,
+            total_layers=item.total_layers,
+            size_bytes=item.path.stat().st_size,
+            sha256=other.model_sha256,
+            metrics={score: other.value(score) for score in other.higher_is_better},
+            delta=total.delta,
+            interval=total.interval,
+            slices={
+                column: {
+                    value: self._score(other, labels == value, is_baseline) for value in sorted(set(labels.tolist()))
+                }
+                for column, labels in self._columns.items()
+            },
+            agreement=float(np.mean(predictions)),
+            broken=int((was & ~now).sum()),
+            fixed=int((~was & now).sum()),
+            seconds=self._seconds.get(f"evaluate {item.name}", 0.0),
+        )
+
+    def _score(self, other: Evaluation, where: npt.NDArray[np.bool_], is_baseline: bool) -> SliceScore:
+        value = other.value(self._metric, where)
+        delta = value - self._baseline.value(self._metric, where)
+        interval = None
+        if not is_baseline:
+            groups = [group for group, chosen in zip(self._groups, where, strict=True) if chosen]
+            low, high = evaluate.paired_interval(
+                self._baseline.ratios(self._metric)[where], other.ratios(self._metric)[where], groups, LEVEL
+            )
+            interval = Interval(low, high, LEVEL)
+        return SliceScore(int(where.sum()), value, delta, interval)
+
+
+def _model_info(study: Study, found: Inputs) -> ModelInfo:
+    published = graph_load.load(study.model)
+    return ModelInfo(
+        source=study.config.model.path,
+        sha256=files.sha256(study.model),
+        size_bytes=study.model.stat().st_size,
+        opset=graph_load.opset(published),
+        normalized_opset=graph_load.opset(found.model),
+        inputs=graph_load.signature(found.model.graph.inputs),
+        outputs=graph_load.signature(found.model.graph.outputs),
+        parameters=graph_load.parameters(found.model),
+        layers=dict(Counter(layer.op_type for layer in graph_layers.find(found.model))),
+        normalization=found.normalization.steps,
+        normalization_max_error=found.normalization.max_error,
+    )
+
+
+def _set_info(samples: SampleSet) -> SetInfo:
+    strata = dict(Counter(samples.column(samples.stratify))) if samples.stratify else {}
+    groups = len(set(samples.column(samples.group))) if samples.group else 0
+    return SetInfo(len(samples), samples.sha256, dict(sorted(strata.items())), groups)
+
+
+def _notes(study: Study, found: Inputs) -> tuple[str, ...]:
+    notes = []
+    in_float = found.evaluated[-1].total_layers - found.evaluated[-1].int8_layers
+    if in_float:
+        notes.append(f"{in_float} layers stay in float because the study's plan says so")
+    if not found.evaluation.target:
+        notes.append(
+            "the recipe names no target column, so scores compare with nothing: only agreement with FP32 counts"
+        )
+    if not study.config.report.include_samples:
+        notes.append("texts and images of samples are left out of the run: report.include_samples is not set")
+    return tuple(notes)
