@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -164,13 +165,17 @@ def evaluate(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="Run folder with a study.json.")]) -> None:
+def report(
+    run: Annotated[Path, typer.Argument(help="Run folder with a study.json.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder; the run's report/ by default.")] = None,
+) -> None:
     """Write the report of a finished run again."""
     from calib import report as reports
     from calib import study as studies
 
-    reports.render(studies.load_result(run / "study.json"), run / "report", images=run)
-    print(run / "report" / "index.html")
+    folder = out or run / "report"
+    reports.render(studies.load_result(run / "study.json"), folder, images=run)
+    print(folder / "index.html")
 
 
 @cache_app.command("import")
@@ -226,22 +231,23 @@ class _RichProgress:
 def _print_result(finished: Finished) -> None:
     result, folder = finished.result, finished.folder
     scores = list(result.candidates[0].metrics)
-    console = Console(soft_wrap=True)
-    table = Table(
-        "model", *scores, f"Δ {result.budget_metric}", "95 % interval", "equal to FP32", "broken", "fixed", "MB"
-    )
+    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model", no_wrap=True)
+    for title in (*scores, f"{result.budget_metric} - FP32", "95 % interval", "equal", "broken", "fixed", "MB"):
+        table.add_column(title, justify="right", no_wrap=True)
     for row in result.candidates:
         name = f"{row.name} (control)" if row.kind == "control" else row.name
-        interval = f"{row.interval.low:+.4f} to {row.interval.high:+.4f}" if row.interval else ""
         table.add_row(
-            f"[bold]{escape(name)}[/]" if row.name == result.verdict.candidate else escape(name),
+            escape(name),
             *(f"{row.metrics[score]:.4f}" for score in scores),
             f"{row.delta:+.4f}" if row.interval else "",
-            interval,
+            f"{row.interval.low:+.4f} to {row.interval.high:+.4f}" if row.interval else "",
             f"{row.agreement:.1%}",
             str(row.broken),
             str(row.fixed),
             f"{row.size_bytes / 1e6:.1f}",
+            style="bold" if row.name == result.verdict.candidate else "dim" if row.kind == "control" else "",
         )
     console.print(table)
     console.print(f"[bold {'green' if result.verdict.passed else 'yellow'}]{escape(result.verdict.headline)}[/]")

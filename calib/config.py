@@ -77,6 +77,21 @@ def resolve(reference: str, base: Path | None = None) -> Any:
         raise ConfigError(f"'{reference}' cannot be imported: {type(error).__name__}: {error}") from error
 
 
+def code(reference: str, base: Path) -> bytes:
+    """Return the user's code that "path/file.py:attribute" names, and nothing for any other reference.
+
+    Raises:
+        ConfigError: the file does not exist.
+    """
+    location = reference.rpartition(":")[0]
+    if not location.endswith(".py"):
+        return b""
+    path = (base / location).resolve()
+    if not path.is_file():
+        raise ConfigError(f"'{reference}': {path} does not exist")
+    return path.read_bytes()
+
+
 def _load_file(location: str, base: Path | None) -> types.ModuleType:
     path = ((base or Path.cwd()) / location).resolve()
     if not path.is_file():

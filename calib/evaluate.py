@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from calib import files
 from calib.data.sets import SampleSet
-from calib.errors import DataError
-from calib.metrics import Metric, SampleScore
+from calib.errors import CalibError, DataError
+from calib.histogram import nonfinite_rows
+from calib.metrics import Metric, Outputs, SampleScore
 from calib.runtime import Runner
 
 FORMAT = "calib-evaluation"
@@ -74,17 +75,44 @@ def evaluate(
         outputs = runner.run(batch.inputs)
         for name, array in outputs.items():
             if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-                raise DataError(f"output '{name}' holds NaN or Inf in the batch of sample '{batch.ids[0]}'")
-        found = metric.score(outputs, [targets[position] for position in batch.positions])
-        if len(found) != len(batch.ids):
-            raise DataError(f"the metric gave {len(found)} scores for a batch of {len(batch.ids)} samples")
+                row = int(nonfinite_rows(array)[0]) if array.shape[:1] == (len(batch.ids),) else 0
+                raise DataError(
+                    f"output '{name}' holds NaN or Inf (sample '{batch.ids[row]}'); this model cannot be scored"
+                )
+        found = _score(metric, outputs, [targets[position] for position in batch.positions], batch.ids)
         for position, score in zip(batch.positions, found, strict=True):
             scored[position] = score
         if progress:
             progress(len(batch.ids))
     complete = tuple(score for score in scored if score is not None)
     ids = tuple(entry.id for entry in samples.entries)
-    return Evaluation(model_sha256, samples.sha256, runner.description, metric.higher_is_better, ids, complete)
+    result = Evaluation(model_sha256, samples.sha256, runner.description, metric.higher_is_better, ids, complete)
+    for name in result.higher_is_better:
+        if not result.ratios(name)[:, 1].sum() > 0:
+            raise DataError(
+                f"{samples.where}: score '{name}' has nothing to divide by: every right answer is empty; the recipe's "
+                f"'target' must name the column that holds them (it is '{samples.target}')"
+            )
+    return result
+
+
+def _score(metric: Metric, outputs: Outputs, targets: Sequence[str], ids: Sequence[str]) -> Sequence[SampleScore]:
+    where = f"the metric, on the batch of sample '{ids[0]}',"
+    try:
+        found = metric.score(outputs, targets)
+        names = [set(score.values) for score in found]
+        finite = all(np.isfinite(list(score.values.values())).all() for score in found)
+    except CalibError:
+        raise
+    except Exception as error:  # a user's metric may raise anything
+        raise DataError(f"{where} failed: {type(error).__name__}: {error}") from error
+    if len(found) != len(ids):
+        raise DataError(f"{where} gave {len(found)} scores for {len(ids)} samples")
+    if not finite or any(name != set(metric.higher_is_better) for name in names):
+        raise DataError(
+            f"{where} must give {', '.join(metric.higher_is_better)} for each sample, as two finite numbers"
+        )
+    return found
 
 
 def paired_interval(

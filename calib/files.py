@@ -21,19 +21,37 @@ from calib.errors import DataError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` when the block ends well, remove it otherwise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Yield a temporary path beside `path`; rename it to `path` when the block ends well, remove it otherwise.
+
+    Raises:
+        DataError: the place cannot be written to.
+    """
+    make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        if temporary.is_dir() and path.exists():
+        if temporary.is_dir() and path.is_dir():
             shutil.rmtree(path)
         os.replace(temporary, path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror}); choose another place") from error
     finally:
         if temporary.is_dir():
             shutil.rmtree(temporary)
-        else:
+        elif temporary.parent.is_dir():
             temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless it exists.
+
+    Raises:
+        DataError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"folder {path} cannot be made ({error.strerror}); choose another place") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -43,9 +61,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, kind: str, version: int, content: Mapping[str, Any]) -> None:
-    """Write a JSON file that carries its format and version, with sorted keys."""
+    """Write a JSON file that carries its format and version; keys keep their order."""
     document = {"format": kind, "version": version, **content}
-    write_text(path, json.dumps(document, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
@@ -85,8 +103,10 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[np.generic]]:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise DataError(f"{path} does not exist") from None
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is not a readable npz file ({error}); it may be truncated: make it again") from error
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} is not a readable npz file ({error}); it may be truncated: delete it and make it again"
+        ) from error
 
 
 def sha256(path: Path) -> str:

@@ -3,8 +3,7 @@
 `Histogram` needs no range: the bin of x is the top 18 bits of its float32 pattern without the sign (8 exponent bits and
 10 mantissa bits), which gives 1,024 bins an octave. Beside its count each bin keeps the integer sum of the 13 mantissa
 bits that the bin drops, so that the exact mean of its values is known: real tensors have point masses (a constant
-background, a clipped activation, an 8-bit input), and a scale search that takes bin centres instead puts them on the
-wrong side of a rounding boundary (docs/decisions.md has the measurement).
+background, a clipped activation, an 8-bit input), whose error at a given scale a bin's centre would get wrong.
 
 `LinearHistogram` is TensorRT's: 2,048 equal bins over [0, amax]. It needs amax first, hence a second pass.
 
@@ -13,6 +12,7 @@ All counts are integers, so `merge` is associative, commutative and exact.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -25,10 +25,13 @@ from calib.errors import DataError
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 
-_BINS = 1 << 18
+_OCTAVES = 256
+_BINS_AN_OCTAVE = 1024
 _DROPPED_BITS = 13
 _FIRST_NONFINITE = 0x7F800000
 LINEAR_BINS = 2048
+
+_local = threading.local()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,17 +110,14 @@ def merge(parts: Iterable[Histogram]) -> Histogram:
 class Counter:
     """Counts one tensor's values, array by array: the mutable thing behind `Histogram`.
 
-    Memory is the same however much is counted: 2 MiB for the packed counters and 4 MiB for the sums, of which only the
-    pages of octaves that occur are ever touched.
+    Memory is 16 KiB for each octave in which a value occurs, however much is counted.
     """
 
     def __init__(self) -> None:
         """Start empty."""
-        # A packed counter holds a count (24 bits) and a sum of residuals (40 bits), so that a value costs one add.
-        self._packed = np.zeros(_BINS, np.uint64)
-        self._pending = 0
-        self._counts = np.zeros(_BINS, np.int64)
-        self._residuals = np.zeros(_BINS, np.int64)
+        self._row_of = np.full(_OCTAVES, -1, np.int64)
+        self._counts = np.zeros((0, _BINS_AN_OCTAVE), np.int64)
+        self._residuals = np.zeros((0, _BINS_AN_OCTAVE), np.int64)
         self._largest = 0
 
     def add(self, values: npt.NDArray[np.generic]) -> None:
@@ -127,25 +127,33 @@ class Counter:
             DataError: the array holds NaN or Inf; the counter is of no use afterwards.
         """
         bits = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint32)
+        packed = _thread_scratch()
         for start in range(0, bits.size, kernels.PACKED_LIMIT):
-            chunk = bits[start : start + kernels.PACKED_LIMIT]
-            if self._pending + chunk.size > kernels.PACKED_LIMIT:
-                self._unpack()
-            self._largest = max(self._largest, int(kernels.count_packed(chunk, self._packed)))
-            self._pending += chunk.size
+            largest = int(kernels.count_packed(bits[start : start + kernels.PACKED_LIMIT], packed))
+            octaves = kernels.used_octaves(packed, (largest >> 23) + 1)
+            self._make_room(octaves)
+            kernels.unpack(packed, octaves, self._row_of, self._counts, self._residuals)
+            self._largest = max(self._largest, largest)
         if self._largest >= _FIRST_NONFINITE:
             raise DataError("a value is NaN or Inf")
 
     def histogram(self) -> Histogram:
         """Return what was counted so far."""
-        self._unpack()
-        bins = np.flatnonzero(self._counts[: (self._largest >> _DROPPED_BITS) + 1])
+        octaves = np.flatnonzero(self._row_of >= 0)
+        rows = self._row_of[octaves]
+        counts, residuals = self._counts[rows].reshape(-1), self._residuals[rows].reshape(-1)
+        bins = (octaves[:, None] * _BINS_AN_OCTAVE + np.arange(_BINS_AN_OCTAVE)).reshape(-1)
+        filled = counts > 0
         amax = float(np.uint32(self._largest).view(np.float32))
-        return Histogram(amax, bins.astype(np.int64), self._counts[bins], self._residuals[bins])
+        return Histogram(amax, bins[filled].astype(np.int64), counts[filled], residuals[filled])
 
-    def _unpack(self) -> None:
-        kernels.unpack(self._packed, self._counts, self._residuals, (self._largest >> _DROPPED_BITS) + 1)
-        self._pending = 0
+    def _make_room(self, octaves: Int64) -> None:
+        new = octaves[self._row_of[octaves] < 0]
+        if new.size:
+            self._row_of[new] = len(self._counts) + np.arange(new.size)
+            room = np.zeros((new.size, _BINS_AN_OCTAVE), np.int64)
+            self._counts = np.concatenate([self._counts, room])
+            self._residuals = np.concatenate([self._residuals, room])
 
 
 class LinearCounter:
@@ -176,6 +184,13 @@ def nonfinite_rows(values: npt.NDArray[np.generic]) -> Int64:
     """Indices along the first axis of the samples that hold NaN or Inf; a scalar counts as one sample."""
     rows = values.reshape(values.shape[0], -1) if values.ndim else values.reshape(1, 1)
     return np.flatnonzero(~np.isfinite(rows).all(axis=1))
+
+
+def _thread_scratch() -> npt.NDArray[np.uint64]:
+    """The calling thread's packed counters, all zero between uses: a counter of a few MB a tensor would not scale."""
+    if not hasattr(_local, "packed"):
+        _local.packed = np.zeros(_OCTAVES * _BINS_AN_OCTAVE, np.uint64)
+    return np.asarray(_local.packed)
 
 
 def _lower_edge(bins: Int64) -> Float64:

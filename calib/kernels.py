@@ -36,13 +36,30 @@ def count_packed(bits: Any, packed: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, boundscheck=False)
-def unpack(packed: Any, counts: Any, residuals: Any, end: Any) -> None:
-    """Move packed counters [0, end) to counts and residuals (int64) and set them to zero."""
-    for i in range(end):
-        if packed[i] != 0:
-            counts[i] += np.int64(packed[i] >> np.uint64(40))
-            residuals[i] += np.int64(packed[i] & np.uint64(_COUNT_ONE - 1))
-            packed[i] = 0
+def used_octaves(packed: Any, end: Any) -> Any:
+    """Return the octaves in [0, end) that hold a value, int64, ascending."""
+    used = np.zeros(end, np.bool_)
+    for octave in range(end):
+        for i in range(octave * 1024, (octave + 1) * 1024):
+            if packed[i] != 0:
+                used[octave] = True
+                break
+    return np.flatnonzero(used).astype(np.int64)
+
+
+@njit(nogil=True, cache=True, boundscheck=False)
+def unpack(packed: Any, octaves: Any, row_of: Any, counts: Any, residuals: Any) -> None:
+    """Move the packed counters of some octaves to their rows of counts and residuals (int64[rows, 1024]), leaving zeros.
+
+    A packed counter holds a count in its upper 24 bits and a sum of residuals in its lower 40: counting costs one add.
+    """
+    for octave in octaves:
+        row = row_of[octave]
+        for j in range(1024):
+            value = packed[octave * 1024 + j]
+            counts[row, j] += np.int64(value >> np.uint64(40))
+            residuals[row, j] += np.int64(value & np.uint64(_COUNT_ONE - 1))
+            packed[octave * 1024 + j] = 0
 
 
 @njit(nogil=True, cache=True, boundscheck=False)
@@ -61,16 +78,30 @@ def count_linear(values: Any, amax: Any, counts: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, boundscheck=False)
-def quantization_error(means: Any, counts: Any, amax: Any) -> Any:
-    """Sum of counts * (x - q(x))**2 for symmetric INT8 with scale amax / 127; arrays are float64, means ascending."""
-    scale = amax / 127.0
-    inverse = 127.0 / amax
-    error = 0.0
-    for i in range(means.size):
-        code = min(np.rint(means[i] * inverse), 127.0)
-        difference = means[i] - code * scale
-        error += counts[i] * difference * difference
-    return error
+def quantization_errors(means: Any, counts: Any, candidates: Any) -> Any:
+    """Sum of counts * (x - q(x))**2 for symmetric INT8 with scale amax / 127, for each amax of `candidates`.
+
+    All arrays are float64, means ascending. Values below half a step become 0 and values above amax become amax, so that
+    prefix sums stand for both ends and the loop runs over what is left.
+    """
+    size = means.size
+    weight, first, second = np.zeros(size + 1), np.zeros(size + 1), np.zeros(size + 1)
+    for i in range(size):
+        weight[i + 1] = weight[i] + counts[i]
+        first[i + 1] = first[i] + counts[i] * means[i]
+        second[i + 1] = second[i] + counts[i] * means[i] * means[i]
+    errors = np.empty(candidates.size)
+    for k in range(candidates.size):
+        amax = candidates[k]
+        scale, inverse = amax / 127.0, 127.0 / amax
+        low, high = np.searchsorted(means, 0.5 * scale), np.searchsorted(means, amax)
+        clipped = second[size] - second[high] - 2 * amax * (first[size] - first[high])
+        error = second[low] + max(0.0, clipped + amax * amax * (weight[size] - weight[high]))
+        for i in range(low, high):
+            difference = means[i] - np.rint(means[i] * inverse) * scale
+            error += counts[i] * difference * difference
+        errors[k] = error
+    return errors
 
 
 @njit(nogil=True, cache=True, boundscheck=False)

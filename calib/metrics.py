@@ -120,6 +120,8 @@ def make(name: str, options: Mapping[str, Any], model_metadata: Mapping[str, str
         raise
     except TypeError as error:
         raise ConfigError(f"metric {name} does not take these options: {error}") from error
+    except Exception as error:  # the user's factory may raise anything
+        raise ConfigError(f"metric {name} failed: {type(error).__name__}: {error}") from error
     if not isinstance(metric, Metric):
         raise ConfigError(
             f"{name} gave a {type(metric).__name__}, which has no higher_is_better and score(outputs, targets)"

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from calib.data.sets import Batch, Samples
 from calib.errors import DataError
 from calib.histogram import Counter, Histogram, LinearCounter, LinearHistogram, nonfinite_rows
-from calib.runtime import ort
+from calib.runtime import Runner, ort
 
 Progress = Callable[[int], None]
 C = TypeVar("C", Counter, LinearCounter)
@@ -69,14 +69,17 @@ def _pass(
         raise DataError(f"{samples.where} holds no samples, so nothing can be calibrated")
     with ort.exposing(model, counters) as runner, ThreadPoolExecutor(os.cpu_count()) as pool:
         for batch in samples.batches(batch_size, runner.inputs):
-            values = {**batch.inputs, **runner.run(batch.inputs)}
-            tasks = [
-                pool.submit(_count, tensor, counter, values[tensor], batch) for tensor, counter in counters.items()
-            ]
-            for task in tasks:
-                task.result()
+            _count_batch(runner, batch, counters, pool)
             if progress:
                 progress(len(batch.ids))
+
+
+def _count_batch(runner: Runner, batch: Batch, counters: Mapping[str, C], pool: ThreadPoolExecutor) -> None:
+    # A function of its own, so that one batch's tensors are gone before the next batch's are made.
+    values = {**batch.inputs, **runner.run(batch.inputs)}
+    tasks = [pool.submit(_count, tensor, counter, values[tensor], batch) for tensor, counter in counters.items()]
+    for task in tasks:
+        task.result()
 
 
 def _count(tensor: str, counter: C, values: npt.NDArray[np.generic], batch: Batch) -> None:

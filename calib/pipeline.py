@@ -43,7 +43,7 @@ def calibrate(
         with progress.stage("Second pass", len(samples)) as advance:
             linear = observe.observe_linear(model, samples, histograms, batch_size=batch_size, progress=advance)
         seen = {tensor: Statistics(histograms[tensor], linear[tensor]) for tensor in tensors}
-    origin = Origin(calibrator.name, files.sha256(model_path), samples.sha256, environment.deciding_versions())
+    origin = Origin(calibrator.name, graph_load.sha256(model_path), samples.sha256, environment.deciding_versions())
     return scales_from(model, chosen, seen, calibrator, origin)
 
 
@@ -67,12 +67,11 @@ def quantize(model_path: Path, scales_path: Path, plan_path: Path | None, out: P
     Raises:
         CalibError: the model, scales or plan is wrong, or the scales are another model's.
     """
-    found = scales.load(scales_path)
-    digest = files.sha256(model_path) if model_path.is_file() else ""
+    found, digest = scales.load(scales_path), graph_load.sha256(model_path)
     if found.origin.model_sha256 not in ("", digest):
         raise DataError(
             f"{scales_path} was made for the model with sha256 {found.origin.model_sha256[:12]} and {model_path} has "
-            f"{digest[:12] or 'none'}: calibrate this model"
+            f"{digest[:12]}: calibrate this model"
         )
     model, chosen = normalize.normalize(graph_load.load(model_path)).model, load_plan(plan_path)
     quantized = qdq.quantize(model, chosen, found)
@@ -112,5 +111,5 @@ def _evaluate(model: Path, samples: SampleSet, metric: str, batch_size: int, pro
     with progress.stage(f"Evaluating {model.name}", len(samples)) as advance, ort.OrtRunner(model) as runner:
         scorer = metrics.make(metric, {}, runner.metadata)
         return evaluate.evaluate(
-            runner, samples, scorer, model_sha256=files.sha256(model), batch_size=batch_size, progress=advance
+            runner, samples, scorer, model_sha256=graph_load.sha256(model), batch_size=batch_size, progress=advance
         )

@@ -43,8 +43,13 @@ def int8_layers(model: ir.Model, plan: Plan) -> tuple[Layer, ...]:
 
     Raises:
         ConfigError: the plan names a layer that the model does not have.
+        ModelError: the model has no layer at all.
     """
     layers = graph_layers.find(model)
+    if not layers:
+        raise ModelError(
+            f"the model has no {', '.join(graph_layers.QUANTIZABLE)} on data: there is nothing to quantize"
+        )
     precision = plans.apply(plan, [layer.name for layer in layers])
     return tuple(layer for layer in layers if precision[layer.name] is Precision.INT8)
 

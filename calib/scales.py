@@ -88,7 +88,7 @@ def dequantize(codes: npt.NDArray[np.int8], scale: np.float32 | WeightScale) -> 
 
 
 def save(scales: Scales, path: Path) -> None:
-    """Write scales.json: sorted, without a date, so that the same scales give the same bytes."""
+    """Write scales.json: in graph order and without a date, so that the same scales give the same bytes."""
     content = {
         "calibrator": scales.origin.calibrator,
         "model_sha256": scales.origin.model_sha256,
@@ -114,7 +114,7 @@ def load(path: Path) -> Scales:
             str(document["data_sha256"]),
             {str(k): str(v) for k, v in document["versions"].items()},
         )
-        activations = {str(tensor): np.float32(scale) for tensor, scale in document["activations"].items()}
+        activations = {str(tensor): _float32([scale])[0] for tensor, scale in document["activations"].items()}
         weights = {str(tensor): _read_weight(entry) for tensor, entry in document["weights"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(
@@ -129,8 +129,13 @@ def _weight_entry(scale: WeightScale) -> dict[str, Any]:
 
 
 def _read_weight(entry: Mapping[str, Any]) -> WeightScale:
-    values = np.asarray(entry["scales"], np.float32).reshape(-1)
+    values = _float32(entry["scales"])
     return WeightScale(values.reshape(()), None) if entry["axis"] is None else WeightScale(values, int(entry["axis"]))
+
+
+def _float32(numbers: Any) -> Float32:
+    with np.errstate(over="ignore"):  # too large a number becomes Inf, which is refused
+        return np.asarray([float(number) for number in numbers], np.float64).astype(np.float32)
 
 
 def _check_positive(path: Path, activations: Mapping[str, np.float32], weights: Mapping[str, WeightScale]) -> None:

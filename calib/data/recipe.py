@@ -11,7 +11,7 @@ from typing import Any
 from calib import config
 from calib.data import select, sets, sources
 from calib.data.sets import SampleSet
-from calib.errors import ConfigError
+from calib.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,7 @@ def load(path: Path) -> Recipe:
 def identity(path: Path) -> str:
     """Return the sha256 of a recipe and, when its source is a file, of that file: what decides which samples come."""
     recipe = load(path)
-    result = hashlib.sha256(path.read_bytes())
-    location = recipe.source.rpartition(":")[0]
-    if location.endswith(".py"):
-        code = (path.parent / location).resolve()
-        if not code.is_file():
-            raise ConfigError(f"{path}: source {code} does not exist")
-        result.update(code.read_bytes())
-    return result.hexdigest()
+    return hashlib.sha256(path.read_bytes() + config.code(recipe.source, path.parent)).hexdigest()
 
 
 def build(path: Path, folder: Path, progress: Callable[[int], None] | None = None) -> tuple[SampleSet, SampleSet]:
@@ -85,6 +78,8 @@ def build(path: Path, folder: Path, progress: Callable[[int], None] | None = Non
     recipe = load(path)
     source = sources.open_source(recipe.source, recipe.options, path.parent)
     records = sources.records(source)
+    if recipe.target and any(recipe.target not in record for record in records):
+        raise DataError(f"{path}: target '{recipe.target}' is a column that not every sample of the source has")
     chosen = select.select(
         records,
         recipe.calibration.samples,

@@ -126,6 +126,8 @@ class SampleSet:
     def batches(self, size: int, specs: Mapping[str, InputSpec] | None = None) -> Iterator[Batch]:
         """Yield every sample once, in batches of samples of equal shapes, `size` at most.
 
+        A model whose batch is fixed gets batches of that size, whatever `size` is.
+
         Raises:
             DataError: a shard is missing, truncated or not what the manifest says; with `specs` also where a sample
                 does not fit the model's inputs.
@@ -133,6 +135,7 @@ class SampleSet:
         by_shard: dict[str, list[int]] = {}
         for position, entry in enumerate(self.entries):
             by_shard.setdefault(entry.shard, []).append(position)
+        size = _fixed_batch(specs or {}) or size
         for shard, positions in by_shard.items():
             arrays = self._read(shard, positions)
             for start in range(0, len(positions), size):
@@ -189,11 +192,17 @@ def check(batch: Batch, specs: Mapping[str, InputSpec], where: Path) -> None:
             raise DataError(
                 f"{sample}: input '{name}' has shape {list(array.shape[1:])} and the model needs {free[1:]}"
             )
-        if free and isinstance(free[0], int) and free[0] > 0 and array.shape[0] % free[0]:
+        if free and isinstance(free[0], int) and free[0] > 0 and array.shape[0] != free[0]:
             raise DataError(
-                f"{where}: the model's batch is fixed at {free[0]} for input '{name}' and a batch of {array.shape[0]} "
-                "came: use a batch size and a number of samples that it divides"
+                f"{sample}: the model's batch is fixed at {free[0]} for input '{name}' and {array.shape[0]} samples are "
+                f"left for the last one: give a number of samples that {free[0]} divides, or export the model with a free batch"
             )
+
+
+def _fixed_batch(specs: Mapping[str, InputSpec]) -> int:
+    """Return the size of the first axis where the model fixes it, else 0."""
+    sizes = [spec.shape[0] for spec in specs.values() if spec.shape]
+    return next((size for size in sizes if isinstance(size, int) and size > 0), 0)
 
 
 def write(
@@ -241,9 +250,9 @@ def read(path: Path) -> SampleSet:
         return _from_npz(path)
     document = files.read_json(path / "manifest.json", FORMAT, FORMAT_VERSION)
     try:
-        entries = tuple(Entry(**sample) for sample in document["samples"])
+        entries = tuple(_entry(sample) for sample in document["samples"])
         named = {key: str(document.get(key, "")) for key in ("recipe", "target", "stratify", "group")}
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path / 'manifest.json'} is not a valid manifest ({error}); build the set again") from error
     return SampleSet(path, entries, **named)
 
@@ -268,6 +277,13 @@ def _from_npz(path: Path) -> SampleSet:
     for row, inputs in enumerate(samples):
         _check_finite(f"row-{row}", inputs)
     return SampleSet(path, tuple(Entry(f"row-{row}", digest(samples[row]), "", row, {}) for row in rows))
+
+
+def _entry(sample: Mapping[str, Any]) -> Entry:
+    entry = Entry(**sample)
+    if not (isinstance(entry.row, int) and entry.row >= 0 and isinstance(entry.shard, str)):
+        raise ValueError(f"sample '{entry.id}': row {entry.row!r} of shard {entry.shard!r}")
+    return entry
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:

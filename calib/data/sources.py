@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -51,9 +52,13 @@ def records(source: Source) -> list[dict[str, str | int | float]]:
     """Return the source's metadata.
 
     Raises:
-        DataError: it is empty, or a record has no id, a repeated one, or a value that is not text or a number.
+        DataError: it is empty, the user's code fails, or a record has no id, a repeated one, or a value that is not text
+            or a number.
     """
-    result = [dict(record) for record in source.metadata()]
+    try:
+        result = [dict(record) for record in source.metadata()]
+    except Exception as error:  # the user's code may raise anything
+        raise DataError(f"the source's metadata() failed: {type(error).__name__}: {error}") from error
     if not result:
         raise DataError("the source holds no samples")
     seen: set[str] = set()
@@ -69,6 +74,8 @@ def records(source: Source) -> list[dict[str, str | int | float]]:
                 raise DataError(
                     f"sample '{identity}': metadata '{key}' is a {type(value).__name__}, not text or a number"
                 )
+            if isinstance(value, float) and not math.isfinite(value):
+                raise DataError(f"sample '{identity}': metadata '{key}' is {value}; use text for what is not known")
     return result
 
 
@@ -79,6 +86,10 @@ def inputs(source: Source, index: int, identity: str) -> dict[str, npt.NDArray[n
         DataError: the user's code fails on it; the message names the sample.
     """
     try:
-        return {name: np.asarray(array) for name, array in source.inputs(index).items()}
+        result = {name: np.asarray(array) for name, array in source.inputs(index).items()}
     except Exception as error:  # the user's code may raise anything
         raise DataError(f"sample '{identity}' cannot be read: {type(error).__name__}: {error}") from error
+    for name, array in result.items():
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"sample '{identity}': input '{name}' has dtype {array.dtype}, which is not a number's")
+    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -41,32 +42,60 @@ def locate(reference: str, base: Path) -> Path:
 
 
 def load(path: Path) -> ir.Model:
-    """Load an ONNX model.
+    """Load an ONNX model with all its weights.
 
     Raises:
         ModelError: not an ONNX model, external data outside the model's folder, or already quantized.
     """
+    proto = _read(path)
+    _external_files(path, proto)
+    model = ir.load(path, format="protobuf")
     try:
-        proto = onnx.load(path, load_external_data=False)
-    except FileNotFoundError:
-        raise ModelError(f"model {path} does not exist") from None
-    except (OSError, google.protobuf.message.DecodeError) as error:
-        raise ModelError(f"{path} is not an ONNX model ({error})") from error
-    if not proto.graph.node or not proto.opset_import:
-        raise ModelError(f"{path} is not an ONNX model: it has no nodes or no opset")
-    for tensor in onnx.external_data_helper._get_all_tensors(proto):
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                data = files.inside(path.parent, entry.value, ModelError)
-                if not data.is_file():
-                    raise ModelError(f"{path}: weight '{tensor.name}' lies in {entry.value}, which does not exist")
-    model = ir.load(path)
+        ir.external_data.load_to_model(model)  # what is written later lies elsewhere and must not point back here
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: its external weights cannot be read ({error}); export it again") from error
     quantized = sorted({node.op_type for node in all_nodes(model) if is_quantization(node.op_type)})
     if quantized:
         raise ModelError(
             f"{path} is already quantized (it holds {', '.join(quantized)}); start from the float model it was made of"
         )
     return model
+
+
+def sha256(path: Path) -> str:
+    """Return the hex digest of a model: of its file, together with the files that hold its external weights, if any.
+
+    Raises:
+        ModelError: not an ONNX model, or external data that is missing or outside the model's folder.
+    """
+    external = _external_files(path, _read(path))
+    digests = [files.sha256(file) for file in (path, *external)]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest() if external else digests[0]
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    try:
+        proto = onnx.load(path, format="protobuf", load_external_data=False)
+    except FileNotFoundError:
+        raise ModelError(f"model {path} does not exist") from None
+    except (OSError, google.protobuf.message.DecodeError) as error:
+        raise ModelError(f"{path} is not an ONNX model ({error})") from error
+    if not proto.graph.node or not proto.opset_import:
+        raise ModelError(f"{path} is not an ONNX model: it has no nodes or no opset")
+    return proto
+
+
+def _external_files(path: Path, proto: onnx.ModelProto) -> list[Path]:
+    found: dict[Path, None] = {}
+    for tensor in onnx.external_data_helper._get_all_tensors(proto):
+        where = f"{path}: weight '{tensor.name}'"
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                data = files.inside(path.parent, entry.value, lambda problem: ModelError(f"{where}: {problem}"))  # noqa: B023  called at once
+                if not data.is_file():
+                    raise ModelError(f"{where} lies in {entry.value}, which does not exist")
+                found[data] = None
+    return sorted(found)
 
 
 def is_quantization(op_type: str) -> bool:

@@ -50,13 +50,13 @@ class OrtRunner:
             ModelError: ONNX Runtime cannot load it.
         """
         options = ort.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what fails is in the exception
         options.intra_op_num_threads = threads or os.cpu_count() or 1
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         try:
             self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except _ERRORS as error:
-            raise ModelError(f"ONNX Runtime cannot load {path}: {error}") from error
+            raise ModelError(f"ONNX Runtime cannot load {path}: {_reason(error)}") from error
         self.inputs: Mapping[str, InputSpec] = {value.name: value for value in self._session.get_inputs()}
         self.outputs = [value.name for value in self._session.get_outputs()]
         self.metadata: dict[str, str] = dict(self._session.get_modelmeta().custom_metadata_map)
@@ -81,7 +81,7 @@ class OrtRunner:
             return dict(zip(self.outputs, self._session.run(None, dict(feeds)), strict=True))
         except _ERRORS as error:
             shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feeds.items())
-            raise ModelError(f"the model fails on inputs {shapes}: {error}") from error
+            raise ModelError(f"the model fails on inputs {shapes}: {_reason(error)}") from error
 
 
 def exposing(model: ir.Model, tensors: Iterable[str], threads: int | None = None) -> OrtRunner:
@@ -121,6 +121,10 @@ def largest_difference(one: Path, other: Path, samples: Samples, *, limit: int) 
             if seen >= limit:
                 break
     return largest
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _is_large(model: ir.Model) -> bool:

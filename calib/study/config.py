@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calib import calibrators, config, files
+from calib import calibrators, config
 from calib.data import recipe
 from calib.errors import ConfigError
 from calib.graph import load as graph_load
@@ -47,7 +49,7 @@ class BudgetConfig:
 
     def __post_init__(self) -> None:
         """Check the size of the drop."""
-        if self.max_drop < 0:
+        if not 0 <= self.max_drop < math.inf:
             raise ConfigError(f"max_drop must be 0 or more, not {self.max_drop}")
 
 
@@ -71,9 +73,11 @@ class CalibrateConfig:
             raise ConfigError("calibrators must name at least one calibrator")
         if self.batch_size < 1:
             raise ConfigError(f"batch_size must be 1 or more, not {self.batch_size}")
-        for name in (*self.calibrators, *self.noise_control):
-            if ":" not in name:
-                calibrators.parse(name)
+        for names in (self.calibrators, self.noise_control):
+            known = [name if ":" in name else calibrators.parse(name).name for name in names]
+            for name, count in Counter(known).items():
+                if count > 1:
+                    raise ConfigError(f"calibrator '{name}' is listed {count} times")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +142,21 @@ class Study:
     recipe: Path
 
     def identity(self, versions: Mapping[str, str]) -> str:
-        """Return the hash that names the run: of everything that decides its numbers, but not of how it is reported."""
+        """Return the hash that names the run: of everything that decides its numbers and whether it holds texts.
+
+        How it is reported otherwise is not in it.
+        """
+        declared = self.config
+        named = (declared.metric.name, *declared.calibrate.calibrators, *declared.calibrate.noise_control)
+        code = [config.code(name, self.path.parent) for name in named]
         decides = {
-            "study": asdict(self.config) | {"report": None, "description": None},
-            "model": files.sha256(self.model),
+            "study": asdict(self.config) | {"report": declared.report.include_samples, "description": None},
+            "model": graph_load.sha256(self.model),
             "recipe": recipe.identity(self.recipe),
+            "code": hashlib.sha256(b"\0".join(code)).hexdigest(),
             "versions": dict(versions),
         }
-        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def load(path: Path) -> Study:

@@ -55,9 +55,9 @@ def open_run(root: Path, study: str, identity: str) -> RunFolder:
     suffix = identity[:_HASH_LENGTH]
     known = sorted((root / study).glob(f"*-{suffix}")) if (root / study).is_dir() else []
     if known:
-        for left in known[-1].rglob(".*.tmp"):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        for left in list(known[-1].rglob(".*.tmp")):  # one may lie in another
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
         return RunFolder(known[-1])
     path = root / study / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{suffix}"
-    path.mkdir(parents=True)
+    files.make_folder(path)
     return RunFolder(path)

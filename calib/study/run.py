@@ -22,6 +22,7 @@ from calib.evaluate import Evaluation
 from calib.graph import layers as graph_layers
 from calib.graph import load as graph_load
 from calib.graph import normalize
+from calib.metrics import Metric
 from calib.progress import Progress
 from calib.runtime import ort
 from calib.scales import Origin
@@ -62,6 +63,7 @@ def run(study: Study, root: Path, progress: Progress, *, tracking_uri: str = "",
     stages = _Stages(study, place, progress, versions)
     calibration, evaluation = stages.data()
     model, notes = stages.normalized(evaluation)
+    summary.check(study.config, stages.metric(model.metadata_props).higher_is_better, evaluation)
     stages.scales(model, calibration, "", study.config.calibrate.calibrators)
     stages.scales(model, noise.like(calibration), NOISE, study.config.calibrate.noise_control)
     evaluated = stages.evaluations(model, evaluation)
@@ -86,7 +88,7 @@ class _Stages:
         self._progress = progress
         self._versions = versions
         self._batch = study.config.calibrate.batch_size
-        self.model_sha256 = files.sha256(study.model)
+        self.model_sha256 = graph_load.sha256(study.model)
 
     def data(self) -> tuple[SampleSet, SampleSet]:
         """Build the calibration and the evaluation set."""
@@ -114,9 +116,14 @@ class _Stages:
                 advance(1)
         return ir.load(path), summary.Normalization.load(notes)
 
+    def metric(self, model_metadata: Mapping[str, str]) -> Metric:
+        """Make the study's metric."""
+        declared = self._study.config.metric
+        return metrics.make(declared.name, declared.options, model_metadata, self._study.path.parent)
+
     def scales(self, model: ir.Model, samples: Samples, prefix: str, names: tuple[str, ...]) -> None:
         """Observe a set, as often as the calibrators need, and write each one's scales, cache and model."""
-        chosen = [calibrators.parse(name) for name in names]
+        chosen = [calibrators.parse(name, self._study.path.parent) for name in names]
         if not chosen:
             return
         statistics_of = self._observe(model, samples, prefix, second_pass=any(c.needs_linear for c in chosen))
@@ -167,7 +174,8 @@ class _Stages:
         fp32 = self._place.candidate("fp32") / "model.onnx"
         result = [Evaluated("fp32", "baseline", "", 0, total, fp32, self._evaluate("fp32", fp32, samples))]
         tried = [("", declared.calibrate.calibrators), (NOISE, declared.calibrate.noise_control)]
-        for prefix, calibrator in ((prefix, calibrators.parse(name)) for prefix, names in tried for name in names):
+        for prefix, reference in ((prefix, reference) for prefix, names in tried for reference in names):
+            calibrator = calibrators.parse(reference, self._study.path.parent)
             name = prefix + calibrator.name
             path = self._place.candidate(name) / "model.int8.onnx"
             found = self._evaluate(name, path, samples)
@@ -178,16 +186,14 @@ class _Stages:
     def _evaluate(self, name: str, model: Path, samples: SampleSet) -> Evaluation:
         path = self._place.candidate(name) / "evaluation.json"
         if not path.exists():
-            declared = self._study.config.metric
             with (
                 self._stage(f"evaluate {name}", f"Evaluating: {name}", len(samples)) as advance,
                 ort.OrtRunner(model) as runner,
             ):
-                metric = metrics.make(declared.name, declared.options, runner.metadata, self._study.path.parent)
                 found = evaluate.evaluate(
                     runner,
                     samples,
-                    metric,
+                    self.metric(runner.metadata),
                     model_sha256=files.sha256(model),
                     batch_size=2 * self._batch,
                     progress=advance,

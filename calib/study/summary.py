@@ -19,7 +19,7 @@ from calib.graph import layers as graph_layers
 from calib.graph import load as graph_load
 from calib.statistics import Statistics
 from calib.study import flips, tensors, verdict
-from calib.study.config import Study
+from calib.study.config import Study, StudyConfig
 from calib.study.evaluated import Evaluated
 from calib.study.folder import RunFolder
 from calib.study.result import Candidate, Interval, ModelInfo, SetInfo, SliceScore, StudyResult
@@ -58,17 +58,27 @@ class Inputs:
     evaluated: Sequence[Evaluated]  # the baseline first
 
 
-def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: str, command: str) -> StudyResult:
-    """Return everything that the study found.
+def check(declared: StudyConfig, directions: Mapping[str, bool], samples: SampleSet) -> None:
+    """Check what the summary will look up, before the long stages.
 
     Raises:
-        ConfigError: the budget names a score that the metric does not give.
+        ConfigError: the budget names a score that the metric does not give, or a slice is no column of the samples.
     """
+    if declared.budget.metric not in directions:
+        raise ConfigError(
+            f"the budget's metric '{declared.budget.metric}' is not one of {declared.metric.name}'s: {', '.join(directions)}"
+        )
+    columns = list(dict.fromkeys(key for entry in samples.entries for key in entry.metadata))
+    for column in declared.report.slices:
+        if column not in columns:
+            raise ConfigError(f"report.slices: the samples have no column '{column}' (they have {', '.join(columns)})")
+
+
+def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: str, command: str) -> StudyResult:
+    """Return everything that the study found; `check` has passed."""
     declared = study.config
     budget = declared.budget
     directions = found.evaluated[0].evaluation.higher_is_better
-    if budget.metric not in directions:
-        raise ConfigError(f"the budget's metric '{budget.metric}' is not one of the metric's: {', '.join(directions)}")
     columns = declared.report.slices or tuple(filter(None, (found.evaluation.stratify,)))
     comparison = _Comparison(budget.metric, found, columns, place.seconds)
     candidates = tuple(comparison.candidate(item) for item in found.evaluated)
@@ -133,7 +143,9 @@ class _Comparison:
             interval=total.interval,
             slices={
                 column: {
-                    value: self._score(other, labels == value, is_baseline) for value in sorted(set(labels.tolist()))
+                    value: self._score(other, labels == value, is_baseline)
+                    for value in sorted(set(labels.tolist()))
+                    if self._counts(other, labels == value)
                 }
                 for column, labels in self._columns.items()
             },
@@ -142,6 +154,10 @@ class _Comparison:
             fixed=int((~was & now).sum()),
             seconds=self._seconds.get(f"evaluate {item.name}", 0.0),
         )
+
+    def _counts(self, other: Evaluation, where: npt.NDArray[np.bool_]) -> bool:
+        """Whether the samples hold anything to score; a slice of empty targets has no CER."""
+        return all(one.ratios(self._metric)[where, 1].sum() > 0 for one in (self._baseline, other))
 
     def _score(self, other: Evaluation, where: npt.NDArray[np.bool_], is_baseline: bool) -> SliceScore:
         value = other.value(self._metric, where)
@@ -160,7 +176,7 @@ def _model_info(study: Study, found: Inputs) -> ModelInfo:
     published = graph_load.load(study.model)
     return ModelInfo(
         source=study.config.model.path,
-        sha256=files.sha256(study.model),
+        sha256=graph_load.sha256(study.model),
         size_bytes=study.model.stat().st_size,
         opset=graph_load.opset(published),
         normalized_opset=graph_load.opset(found.model),

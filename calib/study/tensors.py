@@ -54,5 +54,5 @@ def _range(tensor: str, readers: tuple[str, ...], histogram: Histogram, threshol
 
 
 def _sqnr_db(means: np.ndarray, counts: np.ndarray, amax: float) -> float:
-    error = kernels.quantization_error(means, counts, amax)
+    error = kernels.quantization_errors(means, counts, np.array([amax]))[0]
     return float(10 * np.log10((counts * means**2).sum() / max(error, np.finfo(np.float64).tiny)))

@@ -9,6 +9,7 @@ from calib.study.run import Finished
 from calib.tracking import TrackedRun, Tracker
 
 _FORMAT = "calib-tracking"
+_KEY_LENGTH = 250  # of an MLflow metric
 
 
 def record(study: Study, finished: Finished, tracker: Tracker) -> None:
@@ -89,5 +90,5 @@ def _metrics(result: StudyResult, row: Candidate) -> dict[str, float]:
     for column, slices in row.slices.items():
         for value, score in slices.items():
             key = f"{result.budget_metric}.{column}.{value}"
-            metrics["".join(c if c.isalnum() or c in "-_./ " else "_" for c in key)] = score.value
+            metrics["".join(c if c.isalnum() or c in "-_. " else "_" for c in key)[:_KEY_LENGTH]] = score.value
     return {name: float(value) for name, value in metrics.items()}

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from calib import files
 from calib.errors import CalibError, MissingDependencyError
 from calib.tracking import TrackedRun
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
 
 
 class MlflowTracker:
@@ -24,13 +21,16 @@ class MlflowTracker:
             MissingDependencyError: mlflow is not installed.
         """
         try:
-            from mlflow import MlflowClient
+            import mlflow  # noqa: F401
         except ImportError as error:
             raise MissingDependencyError("tracking needs mlflow: pip install 'calib[mlflow]'") from error
-        self.uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(root / 'mlflow.db').resolve()}"
+        # MLflow waits more than four minutes for a server that is not there, and prints URLs among our answers.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+        self._store = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(root / 'mlflow.db').resolve()}"
+        self.uri = without_secrets(self._store)
         self._artifacts = (root / "mlflow-artifacts").resolve()
-        root.mkdir(parents=True, exist_ok=True)
-        self._client: MlflowClient = MlflowClient(tracking_uri=self.uri)
+        files.make_folder(root)
 
     def record(self, experiment: str, parent: TrackedRun, nested: Sequence[TrackedRun]) -> str:
         """Record a study; the parent is marked finished last, so that an unfinished one is visible as such.
@@ -38,20 +38,21 @@ class MlflowTracker:
         Raises:
             CalibError: the store cannot be reached or refuses.
         """
-        from mlflow.exceptions import MlflowException
+        from mlflow import MlflowClient
 
         try:
+            self._client: MlflowClient = MlflowClient(tracking_uri=self._store)
             experiment_id = self._experiment(experiment)
             parent_id = self._start(experiment_id, parent, {})
             for run in nested:
                 run_id = self._start(experiment_id, run, {"mlflow.parentRunId": parent_id})
                 self._client.set_terminated(run_id)
             self._client.set_terminated(parent_id)
-        except MlflowException as error:
+        except Exception as error:  # a store raises what its network, driver or file system does
+            problem = " ".join(str(error).replace(self._store.rstrip("/"), self.uri.rstrip("/")).split())
             raise CalibError(
-                f"MLflow at {self.uri.partition('@')[2] or self.uri} failed: {error.message}; the run folder is complete, "
-                "run the study again to track it"
-            ) from error
+                f"MLflow at {self.uri} failed: {problem}; the run folder is complete, run the study again to track it"
+            ) from None  # the cause holds the address with its password
         return str(parent_id)
 
     def _experiment(self, name: str) -> str:
@@ -59,7 +60,7 @@ class MlflowTracker:
         if found is not None:
             return str(found.experiment_id)
         # A server decides itself where artifacts go; a local store would put them below the current folder.
-        local = self.uri.startswith("sqlite:")
+        local = self._store.startswith("sqlite:")
         return str(self._client.create_experiment(name, self._artifacts.as_uri() if local else None))
 
     def _start(self, experiment_id: str, run: TrackedRun, tags: Mapping[str, str]) -> str:
@@ -80,3 +81,11 @@ class MlflowTracker:
             else:
                 self._client.log_artifact(run_id, str(artifact))
         return run_id
+
+
+def without_secrets(uri: str) -> str:
+    """Return a URI without user, password and query: what may be written down."""
+    scheme, separator, rest = uri.partition("://")
+    if rest.startswith("/"):  # a path, as in sqlite:///runs/mlflow.db
+        return uri
+    return scheme + separator + rest.rpartition("@")[2].partition("?")[0]

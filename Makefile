@@ -1,0 +1,42 @@
+# Everything runs in .venv, which these targets make: nothing is needed but Python >= 3.11 and make.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test benchmark reports clean
+
+demo: .venv/demo
+	$(BIN)/calib run experiments/ocr-lab-reports.toml
+
+test: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q
+
+benchmark: .venv/dev
+	$(BIN)/python experiments/benchmarks/calibration.py --peers --out reports/benchmark-calibration.json
+
+# The demo's report as it is committed: Markdown and figures.
+reports: demo
+	$(BIN)/calib report "$$(ls -d runs/ocr-lab-reports/*/ | tail -1)" --out reports/ocr-lab-reports
+	rm reports/ocr-lab-reports/index.html
+
+.venv/pip:
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --upgrade pip
+	touch $@
+
+# The model is a file in a package whose own dependencies (OpenCV and more) are not needed.
+.venv/demo: pyproject.toml .venv/pip
+	$(BIN)/pip install -q -e '.[mlflow,demo]'
+	$(BIN)/pip install -q --no-deps rapidocr-onnxruntime==1.4.4
+	touch $@
+
+.venv/dev: pyproject.toml .venv/demo
+	$(BIN)/pip install -q -e '.[dev]'
+	$(BIN)/pip install -q --no-deps ddddocr==1.6.1
+	touch $@
+
+clean:
+	rm -rf .venv runs
