@@ -8,6 +8,7 @@ big-endian bit pattern of the float32 scale, amax / 127. Names may hold spaces, 
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ def read(path: Path) -> Scales:
         tensor = match["tensor"]
         if tensor in scales:
             raise DataError(f"{path}: line {number}: tensor '{tensor}' appears twice")
-        scale = np.frombuffer(bytes.fromhex(match["scale"]), ">f4")[0].astype(np.float32)
+        scale = np.float32(struct.unpack(">f", bytes.fromhex(match["scale"]))[0])
         if not (np.isfinite(scale) and scale > 0):
             raise DataError(
                 f"{path}: line {number}: the scale of '{tensor}' is {scale}; it must be positive and finite"
@@ -74,5 +75,5 @@ def write(scales: Scales, path: Path, header: str | None = None) -> None:
     for tensor, scale in scales.activations.items():
         if "\n" in tensor:
             raise DataError(f"tensor {tensor!r} holds a line break, which a calibration cache cannot")
-        lines.append(f"{tensor}: {np.float32(scale).astype('>f4').tobytes().hex()}")
+        lines.append(f"{tensor}: {struct.pack('>f', scale).hex()}")
     files.write_text(path, "\n".join(lines) + "\n")

@@ -108,17 +108,19 @@ def merge(parts: Iterable[Histogram]) -> Histogram:
 
 
 class Counter:
-    """Counts one tensor's values, array by array: the mutable thing behind `Histogram`.
+    """Counts one tensor's values, array by array, from any number of threads: the mutable thing behind `Histogram`.
 
-    Memory is 16 KiB for each octave in which a value occurs, however much is counted.
+    Memory is 16 KiB for each octave in which a value occurs, a sign apart, however much is counted.
     """
 
     def __init__(self) -> None:
         """Start empty."""
-        self._row_of = np.full(_OCTAVES, -1, np.int64)
+        self._lock = threading.Lock()
+        self._octaves = np.zeros(0, np.int64)
+        self._row_of = np.full(2 * _OCTAVES, -1, np.int64)
         self._counts = np.zeros((0, _BINS_AN_OCTAVE), np.int64)
         self._residuals = np.zeros((0, _BINS_AN_OCTAVE), np.int64)
-        self._largest = 0
+        self._largest = 0  # float32 pattern
 
     def add(self, values: npt.NDArray[np.generic]) -> None:
         """Count an array of any shape and any float dtype; float64 is rounded to float32.
@@ -127,42 +129,52 @@ class Counter:
             DataError: the array holds NaN or Inf; the counter is of no use afterwards.
         """
         bits = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint32)
-        packed = _thread_scratch()
+        packed = _scratch()
         for start in range(0, bits.size, kernels.PACKED_LIMIT):
-            largest = int(kernels.count_packed(bits[start : start + kernels.PACKED_LIMIT], packed))
-            octaves = kernels.used_octaves(packed, (largest >> 23) + 1)
-            self._make_room(octaves)
-            kernels.unpack(packed, octaves, self._row_of, self._counts, self._residuals)
-            self._largest = max(self._largest, largest)
+            chunk = bits[start : start + kernels.PACKED_LIMIT]
+            kernels.count_packed(chunk, packed)
+            with self._lock:
+                largest = self._unpack(packed, chunk.size)
+                if largest >= self._largest >> _DROPPED_BITS:  # rare: the exact largest value costs a look at all
+                    self._largest = max(self._largest, int((chunk & np.uint32(0x7FFFFFFF)).max()))
         if self._largest >= _FIRST_NONFINITE:
             raise DataError("a value is NaN or Inf")
 
     def histogram(self) -> Histogram:
         """Return what was counted so far."""
-        octaves = np.flatnonzero(self._row_of >= 0)
-        rows = self._row_of[octaves]
-        counts, residuals = self._counts[rows].reshape(-1), self._residuals[rows].reshape(-1)
-        bins = (octaves[:, None] * _BINS_AN_OCTAVE + np.arange(_BINS_AN_OCTAVE)).reshape(-1)
-        filled = counts > 0
+        counts, residuals = np.zeros((2, _OCTAVES * _BINS_AN_OCTAVE), np.int64)
+        for octave in self._octaves:
+            row = self._row_of[octave]
+            start = (octave % _OCTAVES) * _BINS_AN_OCTAVE
+            counts[start : start + _BINS_AN_OCTAVE] += self._counts[row]
+            residuals[start : start + _BINS_AN_OCTAVE] += self._residuals[row]
+        bins = np.flatnonzero(counts)
         amax = float(np.uint32(self._largest).view(np.float32))
-        return Histogram(amax, bins[filled].astype(np.int64), counts[filled], residuals[filled])
+        return Histogram(amax, bins.astype(np.int64), counts[bins], residuals[bins])
 
-    def _make_room(self, octaves: Int64) -> None:
-        new = octaves[self._row_of[octaves] < 0]
-        if new.size:
+    def _unpack(self, packed: npt.NDArray[np.uint64], size: int) -> int:
+        """Take the thread's counts; octaves seen before come first, and are nearly always all."""
+        moved, largest = kernels.unpack(packed, self._octaves, self._row_of, self._counts, self._residuals)
+        if moved < size:
+            new = kernels.used_octaves(packed)
             self._row_of[new] = len(self._counts) + np.arange(new.size)
             room = np.zeros((new.size, _BINS_AN_OCTAVE), np.int64)
             self._counts = np.concatenate([self._counts, room])
             self._residuals = np.concatenate([self._residuals, room])
+            self._octaves = np.concatenate([self._octaves, new])
+            _, among_new = kernels.unpack(packed, new, self._row_of, self._counts, self._residuals)
+            largest = max(largest, among_new)
+        return int(largest)
 
 
 class LinearCounter:
-    """Counts one tensor's values into a `LinearHistogram` over [0, amax]."""
+    """Counts one tensor's values into a `LinearHistogram` over [0, amax], from any number of threads."""
 
     def __init__(self, amax: float) -> None:
         """Start empty; `amax` must be the largest |x| of all the data, as `Histogram.amax` gives it."""
         self.amax = amax
-        self._counts = np.zeros(LINEAR_BINS, np.int64)
+        self._lock = threading.Lock()
+        self._counts = np.zeros(LINEAR_BINS + 1, np.int64)
 
     def add(self, values: npt.NDArray[np.generic]) -> None:
         """Count an array of any shape and any float dtype.
@@ -171,13 +183,18 @@ class LinearCounter:
             DataError: a value lies outside [-amax, amax], so this is not the data that gave amax.
         """
         flat = np.ascontiguousarray(values, np.float32).reshape(-1)
-        outside = kernels.count_linear(flat, np.float32(self.amax), self._counts)
+        counts = np.zeros_like(self._counts)
+        outside = kernels.count_linear(flat, np.float32(self.amax), counts)
         if outside:
             raise DataError(f"{outside} values are outside [-{self.amax:g}, {self.amax:g}] that the first pass saw")
+        with self._lock:
+            self._counts += counts
 
     def histogram(self) -> LinearHistogram:
         """Return what was counted so far."""
-        return LinearHistogram(self.amax, self._counts.copy())
+        counts = self._counts[:-1].copy()
+        counts[-1] += self._counts[-1]
+        return LinearHistogram(self.amax, counts)
 
 
 def nonfinite_rows(values: npt.NDArray[np.generic]) -> Int64:
@@ -186,10 +203,10 @@ def nonfinite_rows(values: npt.NDArray[np.generic]) -> Int64:
     return np.flatnonzero(~np.isfinite(rows).all(axis=1))
 
 
-def _thread_scratch() -> npt.NDArray[np.uint64]:
-    """The calling thread's packed counters, all zero between uses: a counter of a few MB a tensor would not scale."""
+def _scratch() -> npt.NDArray[np.uint64]:
+    """The calling thread's packed counters, all zero between uses."""
     if not hasattr(_local, "packed"):
-        _local.packed = np.zeros(_OCTAVES * _BINS_AN_OCTAVE, np.uint64)
+        _local.packed = np.zeros(2 * _OCTAVES * _BINS_AN_OCTAVE, np.uint64)
     return np.asarray(_local.packed)
 
 

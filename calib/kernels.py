@@ -20,26 +20,27 @@ if TYPE_CHECKING:
 else:
     from numba import njit
 
-PACKED_LIMIT = (1 << 24) - 1  # values that a packed counter's 24-bit count can hold
-_COUNT_ONE = 1 << 40
+PACKED_LIMIT = 1 << 23  # values that may be counted before `unpack`
+_ONE = 1 << 40
 
 
 @njit(nogil=True, cache=True, boundscheck=False)
-def count_packed(bits: Any, packed: Any) -> Any:
-    """Add float32 bit patterns (uint32) to packed counters (uint64[2**18]); return the largest pattern without sign."""
-    largest = np.uint32(0)
+def count_packed(bits: Any, packed: Any) -> None:
+    """Count float32 bit patterns (uint32) in packed counters (uint64[2**19], a bin for the upper 19 bits, sign too).
+
+    One add a value: a counter grows by 2**40 + the pattern. A bin's patterns are its first one plus at most 2**13 - 1, so
+    that after PACKED_LIMIT values both the count and the sum of the lower 13 bits can be told apart again.
+    """
     for i in range(bits.size):
-        value = bits[i] & np.uint32(0x7FFFFFFF)
-        largest = max(largest, value)
-        packed[value >> np.uint32(13)] += np.uint64(_COUNT_ONE) + np.uint64(value & np.uint32(0x1FFF))
-    return largest
+        value = bits[i]
+        packed[value >> np.uint32(13)] += np.uint64(_ONE) + np.uint64(value)
 
 
 @njit(nogil=True, cache=True, boundscheck=False)
-def used_octaves(packed: Any, end: Any) -> Any:
-    """Return the octaves in [0, end) that hold a value, int64, ascending."""
-    used = np.zeros(end, np.bool_)
-    for octave in range(end):
+def used_octaves(packed: Any) -> Any:
+    """Return the octaves (sign and exponent, 0 to 511) that hold a value, int64, ascending."""
+    used = np.zeros(512, np.bool_)
+    for octave in range(512):
         for i in range(octave * 1024, (octave + 1) * 1024):
             if packed[i] != 0:
                 used[octave] = True
@@ -48,30 +49,48 @@ def used_octaves(packed: Any, end: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, boundscheck=False)
-def unpack(packed: Any, octaves: Any, row_of: Any, counts: Any, residuals: Any) -> None:
+def unpack(packed: Any, octaves: Any, row_of: Any, counts: Any, residuals: Any) -> Any:
     """Move the packed counters of some octaves to their rows of counts and residuals (int64[rows, 1024]), leaving zeros.
 
-    A packed counter holds a count in its upper 24 bits and a sum of residuals in its lower 40: counting costs one add.
+    Returns:
+        The number of values moved, and the largest bin without sign that held one (-1 if none).
     """
+    moved, largest = np.int64(0), -1
     for octave in octaves:
         row = row_of[octave]
         for j in range(1024):
-            value = packed[octave * 1024 + j]
-            counts[row, j] += np.int64(value >> np.uint64(40))
-            residuals[row, j] += np.int64(value & np.uint64(_COUNT_ONE - 1))
-            packed[octave * 1024 + j] = 0
+            index = octave * 1024 + j
+            value = packed[index]
+            if value != 0:
+                first = np.int64(index) << 13
+                high = np.int64(value >> np.uint64(40))  # the count, and what the sum of patterns carried into it
+                count = high - ((high * first) >> 40)
+                count = high - ((count * first) >> 40)
+                residual = np.int64(value - np.uint64(count) * (np.uint64(_ONE) + np.uint64(first)))
+                while residual < 0:
+                    count, residual = count - 1, residual + _ONE + first
+                while residual > count * 8191:
+                    count, residual = count + 1, residual - _ONE - first
+                counts[row, j] += count
+                residuals[row, j] += residual
+                packed[index] = 0
+                moved += count
+                largest = max(largest, (octave & 255) * 1024 + j)
+    return moved, largest
 
 
 @njit(nogil=True, cache=True, boundscheck=False)
 def count_linear(values: Any, amax: Any, counts: Any) -> Any:
-    """Count |values| (float32) in equal bins over [0, amax]; return how many were above amax or NaN (not counted)."""
+    """Count |values| (float32) in equal bins over [0, amax]; return how many were above amax or NaN (not counted).
+
+    `counts` (int64) has one more place than there are bins: amax itself falls there.
+    """
     outside = 0
-    factor = np.float64(counts.size) / np.float64(amax) if amax > 0 else 0.0
-    last = counts.size - 1
+    factor = np.float64(counts.size - 1) / np.float64(amax) if amax > 0 else 0.0
     for i in range(values.size):
         value = abs(values[i])
         if value <= amax:
-            counts[min(int(np.float64(value) * factor), last)] += 1
+            counts[np.uint64(np.float64(value) * factor)] += 1
         else:
             outside += 1
     return outside

@@ -1,13 +1,14 @@
 """Observing: the float model runs over a set, and every tensor's values are counted as they pass.
 
-Memory holds one batch's tensors and the counters, whatever the number of samples.
+Memory holds a few batches' tensors and the counters, whatever the number of samples.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from calib.runtime import Runner, ort
 
 Progress = Callable[[int], None]
 C = TypeVar("C", Counter, LinearCounter)
+_MOST_WORKERS = 4
 
 
 def observe(
@@ -65,21 +67,35 @@ def observe_linear(
 def _pass(
     model: ir.Model, samples: Samples, counters: Mapping[str, C], batch_size: int, progress: Progress | None
 ) -> None:
+    """Run and count batches side by side, a core each: faster than all cores on one batch, which often wait.
+
+    As many batches are in memory as there are workers; counting is exact, so their order does not matter.
+    """
     if not len(samples):
         raise DataError(f"{samples.where} holds no samples, so nothing can be calibrated")
-    with ort.exposing(model, counters) as runner, ThreadPoolExecutor(os.cpu_count()) as pool:
-        for batch in samples.batches(batch_size, runner.inputs):
-            _count_batch(runner, batch, counters, pool)
+    cores = os.cpu_count() or 1
+    workers = min(cores, _MOST_WORKERS)
+    running: deque[Future[int]] = deque()
+    with ort.exposing(model, counters, threads=cores // workers) as runner, ThreadPoolExecutor(workers) as pool:
+
+        def finish_one() -> None:
+            done = running.popleft().result()
             if progress:
-                progress(len(batch.ids))
+                progress(done)
+
+        for batch in samples.batches(batch_size, runner.inputs):
+            running.append(pool.submit(_count_batch, runner, batch, counters))
+            if len(running) > workers:
+                finish_one()
+        while running:
+            finish_one()
 
 
-def _count_batch(runner: Runner, batch: Batch, counters: Mapping[str, C], pool: ThreadPoolExecutor) -> None:
-    # A function of its own, so that one batch's tensors are gone before the next batch's are made.
+def _count_batch(runner: Runner, batch: Batch, counters: Mapping[str, C]) -> int:
     values = {**batch.inputs, **runner.run(batch.inputs)}
-    tasks = [pool.submit(_count, tensor, counter, values[tensor], batch) for tensor, counter in counters.items()]
-    for task in tasks:
-        task.result()
+    for tensor, counter in counters.items():
+        _count(tensor, counter, values[tensor], batch)
+    return len(batch.ids)
 
 
 def _count(tensor: str, counter: C, values: npt.NDArray[np.generic], batch: Batch) -> None:

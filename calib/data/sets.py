@@ -162,6 +162,12 @@ class SampleSet:
         for name, array in arrays.items():
             if array.ndim == 0 or array.shape[0] <= last:
                 raise DataError(f"{path}: array '{name}' has shape {array.shape} and the manifest needs row {last}")
+        for position in positions:
+            entry = self.entries[position]
+            if digest({name: array[entry.row] for name, array in arrays.items()}) != entry.sha256:
+                raise DataError(
+                    f"{path}: sample '{entry.id}' is not the one that the manifest lists: build the set again"
+                )
         return arrays
 
 
@@ -218,8 +224,11 @@ def write(
         header: recipe, target, stratify and group of the set.
 
     Raises:
-        DataError: no samples, an id twice, NaN or Inf in an input, or inputs that differ in name or dtype.
+        DataError: no samples, an id twice, NaN or Inf in an input, or inputs that differ in name or dtype; or `folder`
+            exists and is not a sample set.
     """
+    if folder.exists() and not (folder / "manifest.json").exists():
+        raise DataError(f"{folder} exists and is not a sample set: give another place, or remove it")
     entries: list[Entry] = []
     with files.replacing(folder) as temporary:
         temporary.mkdir()
@@ -263,7 +272,7 @@ def digest(inputs: Inputs) -> str:
     for name in sorted(inputs):
         array = np.ascontiguousarray(inputs[name])
         result.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-        result.update(array.tobytes())
+        result.update(array.data)
     return result.hexdigest()
 
 

@@ -54,7 +54,7 @@ def normalize(model: ir.Model) -> Normalized:
     dead = count - sum(1 for _ in load.all_nodes(model))
     unused = weights - len(model.graph.initializers)
     after = Counter(node.op_type for node in load.all_nodes(model))
-    renamed = _name_nodes(model)
+    renamed = name_nodes(model)
     for number, what in (
         (before["Constant"] - after["Constant"], "Constant nodes became initializers"),
         (before["Identity"] - after["Identity"], "Identity nodes were removed"),
@@ -78,7 +78,8 @@ def _raise_opset(model: ir.Model) -> tuple[ir.Model, list[str]]:
     return ir.from_proto(converted), [f"opset raised from {found} to {OPSET}"]
 
 
-def _name_nodes(model: ir.Model) -> int:
+def name_nodes(model: ir.Model) -> int:
+    """Give nodes names of their own, in place, and return how many got one; ONNX Runtime loads no two of one name."""
     before = [node.name for node in load.all_nodes(model)]
     NameFixPass()(model)
     return sum(old != node.name for old, node in zip(before, load.all_nodes(model), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,11 +21,11 @@ class MlflowTracker:
         Raises:
             MissingDependencyError: mlflow is not installed.
         """
-        try:
-            import mlflow  # noqa: F401
-        except ImportError as error:
-            raise MissingDependencyError("tracking needs mlflow: pip install 'calib[mlflow]'") from error
-        # MLflow waits more than four minutes for a server that is not there, and prints URLs among our answers.
+        if importlib.util.find_spec("mlflow") is None:
+            raise MissingDependencyError("tracking needs mlflow: pip install 'calib[mlflow]', or run with --no-track")
+        # MLflow waits more than four minutes for a server that is not there, prints URLs among our answers, and reports
+        # its use to its makers, which is not ours to allow.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         self._store = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(root / 'mlflow.db').resolve()}"

@@ -2,7 +2,7 @@
 
     make benchmark            (or: .venv/bin/python experiments/benchmarks/calibration.py [--peers] [--lines N])
 
-128 text lines through the PP-OCRv4 recognizer, batches of 8, all cores. "calibration" is everything from samples on disk
+128 text lines through the PP-OCRv4 recognizer, batches of 4, all cores. "calibration" is everything from samples on disk
 to scales of all 55 tensors: running the model, counting, and choosing thresholds. The plain pass reads the same samples
 and runs the same model without looking at its tensors; passes alternate, and the fastest of each kind counts, because
 anything else measures the neighbours. Memory is the peak of the process above the peak that a plain pass leaves.
@@ -37,7 +37,7 @@ from calib.statistics import Statistics
 
 ROOT = Path(__file__).parents[2]
 MODEL = "package:rapidocr-onnxruntime/rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"
-BATCH = 8
+BATCH = 4
 ROUNDS = 3
 PEERS = {
     "ONNX Runtime": (ROOT / ".venv/bin/python", "ort_calibration.py", ("minmax", "percentile", "entropy")),
