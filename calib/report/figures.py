@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from calib.report import text
 from calib.report.panel import SERIES, column, handle, legend, panel, shorten
@@ -143,6 +143,8 @@ def values(
     shown = [v for line in (baseline, *series.values()) for v in line if v is not None and math.isfinite(v)]
     if shown and min(shown) > 0 and max(shown) / min(shown) > 30:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.hlines(range(len(labels)), 0, 1, transform=axes.get_yaxis_transform(), color=INK, alpha=0.13, linewidth=0.6)
     handles = [handle("FP32", INK, "|", INK)]
     for index, (candidate, line) in enumerate(series.items()):

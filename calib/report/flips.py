@@ -110,8 +110,13 @@ def _flip_view(
         sample=flip.sample,
         metadata=metadata,
         target=text.clean(flip.target) if samples and flip.target is not None else None,
-        baseline=text.compare(flip.target, flip.baseline_prediction or "") if shown else None,
-        prediction=text.compare(flip.target, flip.prediction or "") if shown else None,
+        # What the metric calls right may still differ from the target (spaces, say): that is not what broke.
+        baseline=text.compare(flip.target if flip.kind == "fixed" else None, flip.baseline_prediction or "")
+        if shown
+        else None,
+        prediction=text.compare(flip.target if flip.kind == "broken" else None, flip.prediction or "")
+        if shown
+        else None,
         source=embedded.get(file or ""),
         file=file,
         left_out=f"image not embedded, to keep this page small: {flip.image}" if file and file not in embedded else "",
