@@ -1,5 +1,6 @@
 """The repository itself: what importing costs, which way imports go, what the configuration says, what is shipped."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from calib import config
 from calib.cli import app
 from calib.data import recipe
 from calib.study import load
+from calib.study.config import StudyConfig
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "tensorrt", "pycuda", "mlflow", "datasets", "onnxruntime", "matplotlib")
@@ -92,3 +95,10 @@ def test_the_wheel_holds_the_package_alone(tmp_path: Path) -> None:
         "calib/report/style.css",
     } <= set(names)
     assert not [name for name in names if "__pycache__" in name]
+
+
+def test_the_readmes_study_loads(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "study.toml").write_text(block)
+    found = config.load(tmp_path / "study.toml", StudyConfig)
+    assert found.plan.layers == {"head.*": "fp32"}
