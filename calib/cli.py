@@ -98,6 +98,31 @@ def data_build(
 
 
 @app.command()
+def inspect(
+    model: Annotated[Path, typer.Argument(help="Float ONNX model.")],
+    as_json: Json = False,
+) -> None:
+    """Show inputs, outputs, what normalization changes, and the layers that a plan can name."""
+    from calib import pipeline
+
+    found = pipeline.inspect(model)
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
+    for title in ("inputs", "outputs"):
+        for name, shape in found[title].items():
+            print(f"{title[:-1]:7} {name}  {shape}")
+    print(f"opset   {found['opset']}, {found['parameters']:,} parameters")
+    for step in found["normalization"]:
+        print(f"        {step}")
+    table = Table("layer", "operator", "activations", "weights", box=box.SIMPLE_HEAD, pad_edge=False)
+    for layer in found["layers"]:
+        row = layer["name"], layer["operator"], "\n".join(layer["activations"]), "\n".join(layer["weights"])
+        table.add_row(*map(escape, row))
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+@app.command()
 def calibrate(
     model: Annotated[Path, typer.Argument(help="Float ONNX model.")],
     data: Annotated[Path, typer.Argument(help="Sample set (folder), or an .npz with one array [N, ...] an input.")],

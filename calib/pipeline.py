@@ -25,6 +25,35 @@ from calib.scales import Origin, Scales
 from calib.statistics import Statistics
 
 
+def inspect(path: Path) -> dict[str, Any]:
+    """Return what a model is and which layers it has: all that can be said without data.
+
+    Raises:
+        ModelError: not a float ONNX model, or its opset cannot be raised.
+    """
+    published = graph_load.load(path)
+    normalized = normalize.normalize(published)
+    model = normalized.model
+    return {
+        "inputs": graph_load.signature(model.graph.inputs),
+        "outputs": graph_load.signature(model.graph.outputs),
+        "opset": graph_load.opset(published),
+        "parameters": graph_load.parameters(model),
+        "normalization": list(normalized.steps),
+        "layers": [
+            {
+                "name": layer.name,
+                "operator": layer.op_type,
+                "activations": list(layer.activations),
+                "weights": [
+                    f"{w.tensor} {list(graph_layers.weight_values(model, w.tensor).shape)}" for w in layer.weights
+                ],
+            }
+            for layer in graph_layers.find(model)
+        ],
+    }
+
+
 def calibrate(
     model_path: Path, data: Path, calibrator: Calibrator, plan_path: Path | None, *, batch_size: int, progress: Progress
 ) -> Scales:

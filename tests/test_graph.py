@@ -8,6 +8,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from calib import pipeline
 from calib.errors import ModelError
 from calib.graph import layers, load, normalize
 from calib.runtime import ort
@@ -117,3 +118,18 @@ def test_a_models_place_in_a_package_is_found_without_importing_it() -> None:
         load.locate("package:rapidocr-onnxruntime/no.onnx", Path())
     with pytest.raises(ModelError, match="is not installed"):
         load.locate("package:no-such-package/x.onnx", Path())
+
+
+def test_inspect_lists_what_a_plan_can_name() -> None:
+    path = load.locate("package:rapidocr-onnxruntime/rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx", Path())
+    found = pipeline.inspect(path)
+    assert found["inputs"] == {"x": "float32[p2o.DynamicDimension.0, 3, ?, p2o.DynamicDimension.1]"}
+    assert found["opset"] == 12
+    operators = [layer["operator"] for layer in found["layers"]]
+    assert (operators.count("Conv"), operators.count("MatMul")) == (38, 13)
+    assert found["layers"][0] == {
+        "name": "p2o.Conv.0",
+        "operator": "Conv",
+        "activations": ["x"],
+        "weights": ["conv2d_10.w_0 [16, 3, 3, 3]"],
+    }

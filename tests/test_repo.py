@@ -21,6 +21,7 @@ COMMANDS = [
     "run",
     "data",
     "data build",
+    "inspect",
     "calibrate",
     "quantize",
     "evaluate",

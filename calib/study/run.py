@@ -65,7 +65,8 @@ def run(study: Study, root: Path, progress: Progress, *, tracking_uri: str = "",
     model, notes = stages.normalized(evaluation)
     summary.check(study.config, stages.metric(model.metadata_props).higher_is_better, evaluation)
     stages.scales(model, calibration, "", study.config.calibrate.calibrators)
-    stages.scales(model, noise.like(calibration), NOISE, study.config.calibrate.noise_control)
+    if study.config.calibrate.noise_control:
+        stages.scales(model, noise.like(calibration), NOISE, study.config.calibrate.noise_control)
     evaluated = stages.evaluations(model, evaluation)
     seen = statistics.load(place.path / "stats.npz", model_sha256=stages.model_sha256, data_sha256=calibration.sha256)
     result = summary.summarize(
@@ -111,9 +112,7 @@ class _Stages:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with files.replacing(path) as temporary:
                     ir.save(result.model, temporary)
-                normalize.name_nodes(
-                    model
-                )  # ONNX Runtime loads no two nodes of one name, also where nothing else is wrong
+                normalize.name_nodes(model)  # ONNX Runtime loads no two nodes of one name
                 with ort.in_memory(model) as before, ort.OrtRunner(path) as after:
                     error = ort.compare(before, after, samples, limit=_COMPARED_SAMPLES)
                 summary.Normalization(result.steps, error).save(notes)
@@ -128,8 +127,6 @@ class _Stages:
     def scales(self, model: ir.Model, samples: Samples, prefix: str, names: tuple[str, ...]) -> None:
         """Observe a set, as often as the calibrators need, and write each one's scales, cache and model."""
         chosen = [calibrators.parse(name, self._study.path.parent) for name in names]
-        if not chosen:
-            return
         statistics_of = self._observe(model, samples, prefix, second_pass=any(c.needs_linear for c in chosen))
         for calibrator in chosen:
             target = self._place.candidate(prefix + calibrator.name)
