@@ -12,7 +12,7 @@ test: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest
 
 benchmark: .venv/dev
 	$(BIN)/python experiments/benchmarks/calibration.py --peers --out reports/benchmark-calibration.json

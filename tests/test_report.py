@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import random
+import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -323,3 +325,20 @@ def test_numbers_and_texts() -> None:
     assert [s.kind for s in compare("melanoma", "nevus")] == ["wrong"]
     assert str(markdown("# a|b @me <b> https://x.y")) == "&#35; a\\|b &#64;me &lt;b&gt; https:&#47;/x.y"
     assert str(markdown("- 1")) == "\\- 1"
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here; .ci/run installs it")
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_browser_shows_the_page_without_a_complaint(rendered: Path, tmp_path: Path, width: int) -> None:
+    quiet = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    command = ["chromium", *quiet.split(), "--disable-component-update", "--disable-sync", "--hide-scrollbars"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},2000", "--enable-logging=stderr"]
+    page = (rendered / "report/index.html").as_uri()
+    shown = subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True, timeout=60, check=True)
+    assert "CONSOLE" not in shown.stderr, shown.stderr
+    assert shown.stdout.count("<svg") == (rendered / "report/index.html").read_text().count("<svg") > 3
+    picture = tmp_path / "page.png"
+    subprocess.run([*command, f"--screenshot={picture}", page], capture_output=True, timeout=60, check=True)
+    with Image.open(picture) as image:
+        assert image.size == (width, 2000)
+        assert len(image.convert("RGB").getcolors(1 << 24) or []) > 50
