@@ -65,8 +65,8 @@ class Lines:
         x = np.random.default_rng(1000 + index).normal(0, 0.25, (1, 4, 12)).astype(np.float32)
         for t, character in enumerate(self.metadata()[index]["text"]):
             x[0, "WXYZ".index(character), 2 * t + 1] += 1
-        if self.fault == "outlier":
-            x[0, 0, 0] = 40
+        if self.fault == "outlier" and index % 5 == 0:  # so bright that INT8 takes the other lines for blank
+            x *= 300
         return self.broken(x) if self.read == 20 else {"x": x}
 
     def broken(self, x):
