@@ -65,8 +65,8 @@ class Lines:
         x = np.random.default_rng(1000 + index).normal(0, 0.25, (1, 4, 12)).astype(np.float32)
         for t, character in enumerate(self.metadata()[index]["text"]):
             x[0, "WXYZ".index(character), 2 * t + 1] += 1
-        if self.fault == "outlier" and index % 5 == 0:  # so bright that INT8 takes the other lines for blank
-            x *= 300
+        if self.fault == "outlier" and index % 5 == 0:  # so bright that INT8 takes faint characters of the others for blank
+            x *= 100
         return self.broken(x) if self.read == 20 else {"x": x}
 
     def broken(self, x):
