@@ -28,6 +28,7 @@ Int64 = npt.NDArray[np.int64]
 _OCTAVES = 256
 _BINS_AN_OCTAVE = 1024
 _DROPPED_BITS = 13
+_OCTAVES_AT_ONCE = 5
 _FIRST_NONFINITE = 0x7F800000
 LINEAR_BINS = 2048
 
@@ -110,16 +111,16 @@ def merge(parts: Iterable[Histogram]) -> Histogram:
 class Counter:
     """Counts one tensor's values, array by array, from any number of threads: the mutable thing behind `Histogram`.
 
-    Memory is 16 KiB for each octave in which a value occurs, a sign apart, however much is counted.
+    Memory is 16 KiB for each octave in which a value occurs and a few below, however much is counted.
     """
 
     def __init__(self) -> None:
         """Start empty."""
         self._lock = threading.Lock()
         self._octaves = np.zeros(0, np.int64)
-        self._row_of = np.full(2 * _OCTAVES, -1, np.int64)
+        self._row_of = np.full(_OCTAVES, -1, np.int64)
         self._counts = np.zeros((0, _BINS_AN_OCTAVE), np.int64)
-        self._residuals = np.zeros((0, _BINS_AN_OCTAVE), np.int64)
+        self._sums = np.zeros((0, _BINS_AN_OCTAVE), np.uint64)
         self._largest = 0  # float32 pattern
 
     def add(self, values: npt.NDArray[np.generic]) -> None:
@@ -135,36 +136,41 @@ class Counter:
             kernels.count_packed(chunk, packed)
             with self._lock:
                 largest = self._unpack(packed, chunk.size)
-                if largest >= self._largest >> _DROPPED_BITS:  # rare: the exact largest value costs a look at all
-                    self._largest = max(self._largest, int((chunk & np.uint32(0x7FFFFFFF)).max()))
+                if largest >= self._largest >> _DROPPED_BITS:  # else no value is larger than those seen before
+                    self._largest = max(self._largest, int(kernels.largest_pattern(chunk)))
         if self._largest >= _FIRST_NONFINITE:
             raise DataError("a value is NaN or Inf")
 
     def histogram(self) -> Histogram:
         """Return what was counted so far."""
         counts, residuals = np.zeros((2, _OCTAVES * _BINS_AN_OCTAVE), np.int64)
-        for octave in self._octaves:
-            row = self._row_of[octave]
-            start = (octave % _OCTAVES) * _BINS_AN_OCTAVE
-            counts[start : start + _BINS_AN_OCTAVE] += self._counts[row]
-            residuals[start : start + _BINS_AN_OCTAVE] += self._residuals[row]
+        row_residuals = kernels.residuals(self._octaves, self._counts, self._sums)
+        for row, octave in enumerate(self._octaves):
+            start = octave * _BINS_AN_OCTAVE
+            counts[start : start + _BINS_AN_OCTAVE] = self._counts[row]
+            residuals[start : start + _BINS_AN_OCTAVE] = row_residuals[row]
         bins = np.flatnonzero(counts)
         amax = float(np.uint32(self._largest).view(np.float32))
         return Histogram(amax, bins.astype(np.int64), counts[bins], residuals[bins])
 
     def _unpack(self, packed: npt.NDArray[np.uint64], size: int) -> int:
         """Take the thread's counts; octaves seen before come first, and are nearly always all."""
-        moved, largest = kernels.unpack(packed, self._octaves, self._row_of, self._counts, self._residuals)
+        moved, largest = kernels.unpack(packed, self._octaves, self._row_of, self._counts, self._sums)
         if moved < size:
-            new = kernels.used_octaves(packed)
-            self._row_of[new] = len(self._counts) + np.arange(new.size)
-            room = np.zeros((new.size, _BINS_AN_OCTAVE), np.int64)
-            self._counts = np.concatenate([self._counts, room])
-            self._residuals = np.concatenate([self._residuals, room])
-            self._octaves = np.concatenate([self._octaves, new])
-            _, among_new = kernels.unpack(packed, new, self._row_of, self._counts, self._residuals)
+            new = self._grow(kernels.used_octaves(packed))
+            _, among_new = kernels.unpack(packed, new, self._row_of, self._counts, self._sums)
             largest = max(largest, among_new)
         return int(largest)
+
+    def _grow(self, octaves: Int64) -> Int64:
+        """Make rows for octaves, and for some below them: looking for a new one is slow, and the next are of smaller values."""
+        below = np.maximum(octaves[:, None] - np.arange(_OCTAVES_AT_ONCE), 0)
+        new = np.setdiff1d(below, self._octaves)
+        self._row_of[new] = len(self._counts) + np.arange(new.size)
+        self._counts = np.concatenate([self._counts, np.zeros((new.size, _BINS_AN_OCTAVE), np.int64)])
+        self._sums = np.concatenate([self._sums, np.zeros((new.size, _BINS_AN_OCTAVE), np.uint64)])
+        self._octaves = np.concatenate([self._octaves, new])
+        return new
 
 
 class LinearCounter:

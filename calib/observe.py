@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ import onnx_ir as ir
 from calib.data.sets import Batch, Samples
 from calib.errors import DataError
 from calib.histogram import Counter, Histogram, LinearCounter, LinearHistogram, nonfinite_rows
-from calib.runtime import Runner, ort
+from calib.runtime import ort
 
 Progress = Callable[[int], None]
 C = TypeVar("C", Counter, LinearCounter)
@@ -77,6 +78,19 @@ def _pass(
     workers = min(cores, _MOST_WORKERS)
     running: deque[Future[int]] = deque()
     with ort.exposing(model, counters, threads=cores // workers) as runner, ThreadPoolExecutor(workers) as pool:
+        divisible = not any(spec.shape and isinstance(spec.shape[0], int) for spec in runner.inputs.values())
+        idle: SimpleQueue[ort.Reusing] = SimpleQueue()
+        for _ in range(workers):
+            idle.put(ort.Reusing(runner))
+
+        def run(batch: Batch) -> int:
+            mine = idle.get()
+            try:
+                for part in _singly(batch) if divisible else [batch]:
+                    _count_batch(mine, part, counters)
+            finally:  # the batches that wait would wait for ever
+                idle.put(mine)
+            return len(batch.ids)
 
         def finish_one() -> None:
             done = running.popleft().result()
@@ -84,18 +98,23 @@ def _pass(
                 progress(done)
 
         for batch in samples.batches(batch_size, runner.inputs):
-            running.append(pool.submit(_count_batch, runner, batch, counters))
+            running.append(pool.submit(run, batch))
             if len(running) > workers:
                 finish_one()
         while running:
             finish_one()
 
 
-def _count_batch(runner: Runner, batch: Batch, counters: Mapping[str, C]) -> int:
+def _count_batch(runner: ort.Reusing, batch: Batch, counters: Mapping[str, C]) -> None:
     values = {**batch.inputs, **runner.run(batch.inputs)}
     for tensor, counter in counters.items():
         _count(tensor, counter, values[tensor], batch)
-    return len(batch.ids)
+
+
+def _singly(batch: Batch) -> Iterator[Batch]:
+    for row, (identity, position) in enumerate(zip(batch.ids, batch.positions, strict=True)):
+        inputs = {name: array[row : row + 1] for name, array in batch.inputs.items()}
+        yield Batch(inputs, (identity,), (position,))
 
 
 def _count(tensor: str, counter: C, values: npt.NDArray[np.generic], batch: Batch) -> None:

@@ -1,5 +1,7 @@
 """Histograms: exact, mergeable, independent of order and batching."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from calib import histogram
+from calib import histogram, kernels
 from calib.errors import DataError
 from calib.histogram import Counter, Histogram, LinearCounter
 
@@ -110,3 +112,33 @@ def test_nonfinite_rows_are_named(rows: int, bad: int) -> None:
     values = np.ones((rows, 3), np.float32)
     values[bad % rows, 1] = np.nan
     assert histogram.nonfinite_rows(values).tolist() == [bad % rows]
+
+
+def test_counting_from_several_threads_equals_counting_in_turn() -> None:
+    draws = np.random.default_rng(0)
+    parts = [
+        np.float32(10.0 ** draws.integers(-9, 9)) * draws.normal(size=50_000).astype(np.float32) for _ in range(64)
+    ]
+    whole = Histogram.of(np.concatenate(parts))
+    counter, linear, alone = Counter(), LinearCounter(whole.amax), LinearCounter(whole.amax)
+    alone.add(np.concatenate(parts))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(counter.add, parts))
+        list(pool.map(linear.add, parts))
+    assert same(whole, counter.histogram())
+    assert np.array_equal(alone.histogram().counts, linear.histogram().counts)
+
+
+def test_counts_of_every_bin_and_both_signs_are_exact() -> None:
+    """Unpacking divides in floating point; the hardest cases are many values, and all or none of the lower bits set."""
+    for lower, times in ((0, 1), (8191, 1), (0, 7), (8191, 7)):
+        bins = np.arange(0x7F800000 >> 13, dtype=np.uint32)
+        patterns = np.concatenate([bins << 13 | lower, bins << 13 | lower | 0x80000000]).astype(np.uint32)
+        found = Histogram.of(np.tile(patterns, times).view(np.float32))
+        assert np.array_equal(found.bins, bins)
+        assert (found.counts == 2 * times).all()
+        assert (found.residuals == 2 * times * lower).all()
+    for pattern in (0x007FFFFF, 0x80000000, 0xFF7FFFFF, 0x7F7FE000):  # a full packed counter
+        found = Histogram.of(np.full(kernels.PACKED_LIMIT, pattern, np.uint32).view(np.float32))
+        assert found.counts.tolist() == [kernels.PACKED_LIMIT]
+        assert found.residuals.tolist() == [kernels.PACKED_LIMIT * (pattern & 8191)]

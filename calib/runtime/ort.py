@@ -83,6 +83,47 @@ class OrtRunner:
             shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feeds.items())
             raise ModelError(f"the model fails on inputs {shapes}: {_reason(error)}") from error
 
+    def run_into(self, feeds: Arrays, outputs: Arrays) -> bool:
+        """Write the outputs of one batch to arrays; return False where one does not fit, or the model fails."""
+        if any(not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub" for array in outputs.values()):
+            return False  # a sequence or text
+        binding = self._session.io_binding()
+        for name, array in feeds.items():
+            binding.bind_cpu_input(name, np.ascontiguousarray(array))
+        for name, array in outputs.items():
+            binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+        try:
+            self._session.run_with_iobinding(binding)
+        except _ERRORS:
+            return False
+        return True
+
+
+class Reusing:
+    """Runs a runner's model for one thread, each batch's outputs in the memory of the one before.
+
+    Many large outputs that are made anew each time cost page faults, and leave a heap several times their size.
+    """
+
+    def __init__(self, runner: OrtRunner) -> None:
+        """Start without memory; any number of these may share a runner."""
+        self._runner = runner
+        self._fits: dict[str, tuple[int, ...]] | None = None
+        self._outputs: dict[str, npt.NDArray[np.generic]] = {}
+
+    def run(self, feeds: Arrays) -> dict[str, npt.NDArray[np.generic]]:
+        """Return the outputs of one batch, good until the next.
+
+        Raises:
+            ModelError: as `OrtRunner.run`.
+        """
+        shapes = {name: array.shape for name, array in feeds.items()}
+        if shapes != self._fits or not self._runner.run_into(feeds, self._outputs):
+            self._outputs = {}  # is freed first
+            self._outputs = self._runner.run(feeds)
+            self._fits = shapes
+        return self._outputs
+
 
 def exposing(model: ir.Model, tensors: Iterable[str], threads: int | None = None) -> OrtRunner:
     """Return a runner of the model whose outputs also include the given inner tensors."""
