@@ -12,9 +12,12 @@ All counts are integers, so `merge` is associative, commutative and exact.
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,16 +114,15 @@ def merge(parts: Iterable[Histogram]) -> Histogram:
 class Counter:
     """Counts one tensor's values, array by array, from any number of threads: the mutable thing behind `Histogram`.
 
-    Memory is 16 KiB for each octave in which a value occurs and a few below, however much is counted.
+    Memory is 16 KiB for each octave in which a value occurs, however much is counted.
     """
 
     def __init__(self) -> None:
         """Start empty."""
         self._lock = threading.Lock()
         self._octaves = np.zeros(0, np.int64)
-        self._row_of = np.full(_OCTAVES, -1, np.int64)
-        self._counts = np.zeros((0, _BINS_AN_OCTAVE), np.int64)
-        self._sums = np.zeros((0, _BINS_AN_OCTAVE), np.uint64)
+        self._counts = _sparse_zeros(np.int64)
+        self._sums = _sparse_zeros(np.uint64)
         self._largest = 0  # float32 pattern
 
     def add(self, values: npt.NDArray[np.generic]) -> None:
@@ -143,34 +145,26 @@ class Counter:
 
     def histogram(self) -> Histogram:
         """Return what was counted so far."""
-        counts, residuals = np.zeros((2, _OCTAVES * _BINS_AN_OCTAVE), np.int64)
-        row_residuals = kernels.residuals(self._octaves, self._counts, self._sums)
-        for row, octave in enumerate(self._octaves):
-            start = octave * _BINS_AN_OCTAVE
-            counts[start : start + _BINS_AN_OCTAVE] = self._counts[row]
-            residuals[start : start + _BINS_AN_OCTAVE] = row_residuals[row]
-        bins = np.flatnonzero(counts)
+        with self._lock:
+            octaves = np.sort(self._octaves)
+            counts, sums = self._counts[octaves], self._sums[octaves]
+        bins = octaves[:, None] * _BINS_AN_OCTAVE + np.arange(_BINS_AN_OCTAVE)
+        used = counts > 0
+        bins, counts, sums = bins[used], counts[used], sums[used]
         amax = float(np.uint32(self._largest).view(np.float32))
-        return Histogram(amax, bins.astype(np.int64), counts[bins], residuals[bins])
+        return Histogram(amax, bins, counts, kernels.residuals(bins, counts, sums))
 
     def _unpack(self, packed: npt.NDArray[np.uint64], size: int) -> int:
         """Take the thread's counts; octaves seen before come first, and are nearly always all."""
-        moved, largest = kernels.unpack(packed, self._octaves, self._row_of, self._counts, self._sums)
+        moved, largest = kernels.unpack(packed, self._octaves, self._counts, self._sums)
         if moved < size:
-            new = self._grow(kernels.used_octaves(packed))
-            _, among_new = kernels.unpack(packed, new, self._row_of, self._counts, self._sums)
+            # Looking for new octaves is slow, and the next ones are of smaller values.
+            below = kernels.used_octaves(packed)[:, None] - np.arange(_OCTAVES_AT_ONCE)
+            new = np.setdiff1d(np.maximum(below, 0), self._octaves)
+            self._octaves = np.concatenate([self._octaves, new])
+            _, among_new = kernels.unpack(packed, new, self._counts, self._sums)
             largest = max(largest, among_new)
         return int(largest)
-
-    def _grow(self, octaves: Int64) -> Int64:
-        """Make rows for octaves, and for some below them: looking for a new one is slow, and the next are of smaller values."""
-        below = np.maximum(octaves[:, None] - np.arange(_OCTAVES_AT_ONCE), 0)
-        new = np.setdiff1d(below, self._octaves)
-        self._row_of[new] = len(self._counts) + np.arange(new.size)
-        self._counts = np.concatenate([self._counts, np.zeros((new.size, _BINS_AN_OCTAVE), np.int64)])
-        self._sums = np.concatenate([self._sums, np.zeros((new.size, _BINS_AN_OCTAVE), np.uint64)])
-        self._octaves = np.concatenate([self._octaves, new])
-        return new
 
 
 class LinearCounter:
@@ -207,6 +201,15 @@ def nonfinite_rows(values: npt.NDArray[np.generic]) -> Int64:
     """Indices along the first axis of the samples that hold NaN or Inf; a scalar counts as one sample."""
     rows = values.reshape(values.shape[0], -1) if values.ndim else values.reshape(1, 1)
     return np.flatnonzero(~np.isfinite(rows).all(axis=1))
+
+
+def _sparse_zeros(kind: type[np.generic]) -> npt.NDArray[Any]:
+    """Zeros, [octaves, 1024], of which only the octaves that are written take memory; a heap would keep it when freed."""
+    room = mmap.mmap(-1, _OCTAVES * _BINS_AN_OCTAVE * 8)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            room.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(room, kind).reshape(_OCTAVES, _BINS_AN_OCTAVE)
 
 
 def _scratch() -> npt.NDArray[np.uint64]:

@@ -61,24 +61,23 @@ def used_octaves(packed: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, boundscheck=False)
-def unpack(packed: Any, octaves: Any, row_of: Any, counts: Any, sums: Any) -> Any:
-    """Move the packed counters of some octaves to their rows of counts (int64[rows, 1024]) and of sums (uint64), leaving zeros.
+def unpack(packed: Any, octaves: Any, counts: Any, sums: Any) -> Any:
+    """Move the packed counters of some octaves to counts (int64[256, 1024]) and sums (uint64[256, 1024]), leaving zeros.
 
-    A row holds both signs. A sum is that of 2**40 + the pattern without its sign, modulo 2**64; see `residuals`.
+    These are without sign. A sum is that of 2**40 + the pattern without its sign, modulo 2**64; see `residuals`.
 
     Returns:
         The number of values moved, and the largest bin without sign that held one (-1 if none).
     """
     moved, largest = np.int64(0), -1
     for octave in octaves:
-        row_counts, row_sums = counts[row_of[octave]], sums[row_of[octave]]
         for sign in range(2):
             source = packed[(sign * 256 + octave) * 1024 : (sign * 256 + octave + 1) * 1024]
             if not _any(source):
                 continue
             if octave >= largest >> 10:
                 largest = max(largest, octave * 1024 + _last_used(source))
-            moved += _unpack_octave(source, octave, sign, row_counts, row_sums)
+            moved += _unpack_octave(source, octave, sign, counts[octave], sums[octave])
     return moved, largest
 
 
@@ -99,7 +98,7 @@ def _last_used(source: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, boundscheck=False)
-def _unpack_octave(source: Any, octave: Any, sign: Any, row_counts: Any, row_sums: Any) -> Any:
+def _unpack_octave(source: Any, octave: Any, sign: Any, counts: Any, sums: Any) -> Any:
     # The count is the packed counter over 2**40 + the bin's first pattern, rounded down: the lower bits add at most
     # 1/16, and taking the upper 31 bits only loses at most 1/128. The reciprocal is linear over an octave to 2**-34.
     first = np.float64(_ONE) + np.float64(sign * 256 + octave) * 2.0**23
@@ -110,18 +109,17 @@ def _unpack_octave(source: Any, octave: Any, sign: Any, row_counts: Any, row_sum
     for j in range(1024):
         upper = np.float64(np.int32(source[j] >> np.uint64(33)))
         count = np.int32(upper * (reciprocal - slope * np.float64(np.int32(j))) + 1 / 64)
-        row_counts[j] += count
-        row_sums[j] += source[j] - ((np.uint64(count) << np.uint64(31)) & sign_bits)
+        counts[j] += count
+        sums[j] += source[j] - ((np.uint64(count) << np.uint64(31)) & sign_bits)
         moved += count
     for j in range(1024):
         source[j] = 0
     return moved
 
 
-def residuals(octaves: Any, counts: Any, sums: Any) -> Any:
-    """Return the sums of the lower 13 bits of the values in each bin, from what `unpack` gathered; int64[rows, 1024]."""
-    bins = octaves.astype(np.uint64)[:, None] * np.uint64(1024) + np.arange(1024, dtype=np.uint64)
-    one_each = np.uint64(_ONE) + (bins << np.uint64(13))
+def residuals(bins: Any, counts: Any, sums: Any) -> Any:
+    """Return the sum of the lower 13 bits of the values in each bin (int64), from what `unpack` gathered."""
+    one_each = np.uint64(_ONE) + (bins.astype(np.uint64) << np.uint64(13))
     return (sums - counts.astype(np.uint64) * one_each).astype(np.int64)  # modulo 2**64, which the result is far below
 
 
