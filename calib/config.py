@@ -116,6 +116,10 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _convert(value, next(a for a in arguments if a is not type(None)), where)
+    if origin is typing.Literal:
+        if value not in arguments:
+            raise ConfigError(f"{where} must be {' or '.join(map(str, arguments))}, not {value!r}")
+        return value
     if dataclasses.is_dataclass(hint):
         return build(_expect(value, dict, where), typing.cast(type[Any], hint), where)
     if origin is tuple:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from calib import kernels
 from calib.errors import DataError
+from calib.ranges import Range
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
@@ -85,6 +86,11 @@ class Histogram:
     def upper_edges(self) -> Float64:
         """Upper edge of each non-empty bin, no more than amax; shape (b,), float64."""
         return np.minimum(_lower_edge(self.bins + 1), self.amax)
+
+    def range(self) -> Range:
+        """Return the range; the smallest value to the resolution of a bin, and none below 1e-40."""
+        used = self.bins[self.bins > 0]
+        return Range(self.amax, float(_lower_edge(used[:1])[0]) if used.size else float("inf"))
 
     def clipped_share(self, amax: float) -> float:
         """Share of the values whose |x| is above `amax` (0 to 1), to the resolution of a bin."""

@@ -133,6 +133,19 @@ def largest_pattern(bits: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, boundscheck=False)
+def range_patterns(bits: Any) -> Any:
+    """Return the largest float32 bit pattern (uint32) without its sign, and the smallest that is not zero's."""
+    largest, below = np.uint32(0), np.uint32(0xFFFFFFFF)
+    for i in range(bits.size):
+        shifted = np.uint32(bits[i] << np.uint32(1))
+        largest = max(largest, shifted)
+        below = min(below, np.uint32(shifted - np.uint32(1)))  # zero wraps to the largest
+    return largest >> np.uint32(1), np.uint32(below + np.uint32(1)) >> np.uint32(1) if below != np.uint32(
+        0xFFFFFFFF
+    ) else np.uint32(0x7F800000)
+
+
+@njit(nogil=True, cache=True, boundscheck=False)
 def count_linear(values: Any, amax: Any, counts: Any) -> Any:
     """Count |values| (float32) in equal bins over [0, amax]; return how many were above amax or NaN (not counted).
 

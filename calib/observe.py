@@ -6,36 +6,51 @@ Memory holds a few batches' tensors and the counters, whatever the number of sam
 from __future__ import annotations
 
 import os
+from collections import Counter as Counter_
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from calib.data.sets import Batch, Samples
+from calib.data.sets import Batch, InputSpec, Samples
 from calib.errors import DataError
-from calib.histogram import Counter, Histogram, LinearCounter, LinearHistogram, nonfinite_rows
+from calib.histogram import Counter, LinearCounter, nonfinite_rows
+from calib.profiles import Profile
+from calib.ranges import RangeCounter
 from calib.runtime import ort
+from calib.statistics import Observed, Statistics
 
 Progress = Callable[[int], None]
-C = TypeVar("C", Counter, LinearCounter)
 _MOST_WORKERS = 4
 
 
+class _Counts(Protocol):
+    def add(self, values: npt.NDArray[np.generic]) -> None: ...
+
+
 def observe(
-    model: ir.Model, samples: Samples, tensors: Sequence[str], *, batch_size: int, progress: Progress | None = None
-) -> dict[str, Histogram]:
-    """Return the histogram of |x| of each tensor over a set, from one pass.
+    model: ir.Model,
+    samples: Samples,
+    tensors: Sequence[str],
+    ranged: Sequence[str] = (),
+    *,
+    batch_size: int,
+    progress: Progress | None = None,
+) -> Observed:
+    """Return the histogram of |x| of each tensor over a set, the range of others, and the inputs' shapes, from one pass.
 
     Args:
         model: normalized float model.
         samples: with the model's inputs.
         tensors: names of float tensors of the graph or of its inputs.
-        batch_size: samples in a batch at most; the result does not depend on it.
+        ranged: names of those whose range is wanted; NaN and Inf are allowed in the ones that are not in `tensors`.
+        batch_size: samples in a batch at most; but for the profile's batch, the result does not depend on it.
         progress: called with the number of samples done since the last call.
 
     Raises:
@@ -43,31 +58,38 @@ def observe(
         ModelError: the model fails on a batch.
     """
     counters = {tensor: Counter() for tensor in tensors}
-    _pass(model, samples, counters, batch_size, progress)
-    return {tensor: counter.histogram() for tensor, counter in counters.items()}
+    ranges = {tensor: RangeCounter() for tensor in ranged if tensor not in counters}
+    shapes = _pass(model, samples, {**counters, **ranges}, batch_size, progress)
+    found = {tensor: Statistics(counter.histogram()) for tensor, counter in counters.items()}
+    known = {tensor: counter.range() for tensor, counter in ranges.items()}
+    known |= {tensor: found[tensor].histogram.range() for tensor in ranged if tensor in found}
+    return Observed(found, known, shapes)
 
 
 def observe_linear(
     model: ir.Model,
     samples: Samples,
-    histograms: Mapping[str, Histogram],
+    observed: Observed,
     *,
     batch_size: int,
     progress: Progress | None = None,
-) -> dict[str, LinearHistogram]:
-    """Return TensorRT's linear histogram of each tensor over the same set, from a second pass.
+) -> Observed:
+    """Return the same with TensorRT's linear histogram of each tensor, from a second pass over the same set.
 
     Raises:
         DataError: as `observe`; also when a value exceeds the first pass's amax, so that the sets differ.
     """
-    counters = {tensor: LinearCounter(histogram.amax) for tensor, histogram in histograms.items()}
+    counters = {tensor: LinearCounter(item.histogram.amax) for tensor, item in observed.tensors.items()}
     _pass(model, samples, counters, batch_size, progress)
-    return {tensor: counter.histogram() for tensor, counter in counters.items()}
+    linear = {tensor: counter.histogram() for tensor, counter in counters.items()}
+    return replace(
+        observed, tensors={tensor: replace(item, linear=linear[tensor]) for tensor, item in observed.tensors.items()}
+    )
 
 
 def _pass(
-    model: ir.Model, samples: Samples, counters: Mapping[str, C], batch_size: int, progress: Progress | None
-) -> None:
+    model: ir.Model, samples: Samples, counters: Mapping[str, _Counts], batch_size: int, progress: Progress | None
+) -> dict[str, Profile]:
     """Run and count batches side by side, a core each: faster than all cores on one batch, which often wait.
 
     As many batches are in memory as there are workers; counting is exact, so their order does not matter.
@@ -77,8 +99,9 @@ def _pass(
     cores = os.cpu_count() or 1
     workers = min(cores, _MOST_WORKERS)
     running: deque[Future[int]] = deque()
+    shapes: Counter_[tuple[tuple[int, ...], ...]] = Counter_()
     with ort.exposing(model, counters, threads=cores // workers) as runner, ThreadPoolExecutor(workers) as pool:
-        divisible = not any(spec.shape and isinstance(spec.shape[0], int) for spec in runner.inputs.values())
+        divisible = all(spec.shape and not isinstance(spec.shape[0], int) for spec in runner.inputs.values())
         idle: SimpleQueue[ort.Reusing] = SimpleQueue()
         for _ in range(workers):
             idle.put(ort.Reusing(runner))
@@ -98,14 +121,32 @@ def _pass(
                 progress(done)
 
         for batch in samples.batches(batch_size, runner.inputs):
+            shapes[tuple(batch.inputs[name].shape for name in runner.inputs)] += len(batch.ids)
             running.append(pool.submit(run, batch))
             if len(running) > workers:
                 finish_one()
         while running:
             finish_one()
+        return {
+            name: _profile([shape[i] for shape in shapes], list(shapes.values()), spec)
+            for i, (name, spec) in enumerate(runner.inputs.items())
+        }
 
 
-def _count_batch(runner: ort.Reusing, batch: Batch, counters: Mapping[str, C]) -> None:
+def _profile(shapes: Sequence[tuple[int, ...]], samples: Sequence[int], spec: InputSpec) -> Profile:
+    """Return the least, the median and the largest size along each axis; a free batch goes from 1 to the largest."""
+    usual = []
+    for sizes in zip(*shapes, strict=True):
+        order = np.argsort(sizes, kind="stable")
+        below = np.cumsum(np.asarray(samples)[order])
+        usual.append(sizes[order[int(np.searchsorted(below, (below[-1] + 1) // 2))]])
+    least, largest = [min(sizes) for sizes in zip(*shapes, strict=True)], [max(s) for s in zip(*shapes, strict=True)]
+    if usual and spec.shape and not isinstance(spec.shape[0], int):
+        least[0], usual[0] = 1, largest[0]
+    return Profile(tuple(least), tuple(usual), tuple(largest))
+
+
+def _count_batch(runner: ort.Reusing, batch: Batch, counters: Mapping[str, _Counts]) -> None:
     values = {**batch.inputs, **runner.run(batch.inputs)}
     for tensor, counter in counters.items():
         _count(tensor, counter, values[tensor], batch)
@@ -117,7 +158,7 @@ def _singly(batch: Batch) -> Iterator[Batch]:
         yield Batch(inputs, (identity,), (position,))
 
 
-def _count(tensor: str, counter: C, values: npt.NDArray[np.generic], batch: Batch) -> None:
+def _count(tensor: str, counter: _Counts, values: npt.NDArray[np.generic], batch: Batch) -> None:
     try:
         counter.add(values)
     except DataError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from calib import calibrators, environment, evaluate, files, metrics, observe, plan, qdq, scales
+from calib import calibrators, environment, evaluate, metrics, observe, plan, qdq, scales
 from calib.calibrators import Calibrator
 from calib.data import sets
 from calib.data.sets import SampleSet
@@ -17,81 +17,70 @@ from calib.evaluate import Evaluation
 from calib.graph import layers as graph_layers
 from calib.graph import load as graph_load
 from calib.graph import normalize
-from calib.graph.layers import Layer
+from calib.graph import save as graph_save
 from calib.plan import Plan
 from calib.progress import Progress
+from calib.qdq import Form, Quantized
 from calib.runtime import ort
 from calib.scales import Origin, Scales
-from calib.statistics import Statistics
-
-
-def inspect(path: Path) -> dict[str, Any]:
-    """Return what a model is and which layers it has: all that can be said without data.
-
-    Raises:
-        ModelError: not a float ONNX model, or its opset cannot be raised.
-    """
-    published = graph_load.load(path)
-    normalized = normalize.normalize(published)
-    model = normalized.model
-    return {
-        "inputs": graph_load.signature(model.graph.inputs),
-        "outputs": graph_load.signature(model.graph.outputs),
-        "opset": graph_load.opset(published),
-        "parameters": graph_load.parameters(model),
-        "normalization": list(normalized.steps),
-        "layers": [
-            {
-                "name": layer.name,
-                "operator": layer.op_type,
-                "activations": list(layer.activations),
-                "weights": [
-                    f"{w.tensor} {list(graph_layers.weight_values(model, w.tensor).shape)}" for w in layer.weights
-                ],
-            }
-            for layer in graph_layers.find(model)
-        ],
-    }
+from calib.statistics import Observed
 
 
 def calibrate(
     model_path: Path, data: Path, calibrator: Calibrator, plan_path: Path | None, *, batch_size: int, progress: Progress
 ) -> Scales:
-    """Return the scales of a float model from a set.
+    """Return the scales of a float model from a set, with the ranges that an FP16 rest needs.
 
     Raises:
         CalibError: the model, the set or the plan is wrong.
     """
     model, samples = normalize.normalize(graph_load.load(model_path)).model, sets.read(data)
     chosen = load_plan(plan_path)
-    tensors = graph_layers.activations(qdq.int8_layers(model, chosen))
+    tensors, ranged = qdq.place(model, chosen).tensors, qdq.unranged(model)
     with progress.stage(f"Observing {len(tensors)} tensors", len(samples)) as advance:
-        histograms = observe.observe(model, samples, tensors, batch_size=batch_size, progress=advance)
-    seen = {tensor: Statistics(histogram) for tensor, histogram in histograms.items()}
+        seen = observe.observe(model, samples, tensors, ranged, batch_size=batch_size, progress=advance)
     if calibrator.needs_linear:
         with progress.stage("Second pass", len(samples)) as advance:
-            linear = observe.observe_linear(model, samples, histograms, batch_size=batch_size, progress=advance)
-        seen = {tensor: Statistics(histograms[tensor], linear[tensor]) for tensor in tensors}
+            seen = observe.observe_linear(model, samples, seen, batch_size=batch_size, progress=advance)
     origin = Origin(calibrator.name, graph_load.sha256(model_path), samples.sha256, environment.deciding_versions())
     return scales_from(model, chosen, seen, calibrator, origin)
 
 
-def scales_from(
-    model: ir.Model, chosen: Plan, seen: Mapping[str, Statistics], calibrator: Calibrator, origin: Origin
-) -> Scales:
+def scales_from(model: ir.Model, chosen: Plan, seen: Observed, calibrator: Calibrator, origin: Origin) -> Scales:
     """Return the scales of a normalized model: of the planned layers' activations, and of their weights.
 
     Raises:
         DataError: a planned activation was zero throughout.
     """
-    layers = qdq.int8_layers(model, chosen)
-    amax = calibrators.calibrate({tensor: seen[tensor] for tensor in graph_layers.activations(layers)}, calibrator)
+    placement = qdq.place(model, chosen)
+    needed = set(graph_layers.activations(placement.int8))
+    tensors = [t for t in placement.tensors if t in needed or seen.tensors[t].histogram.amax > 0]  # a read is optional
+    amax = calibrators.calibrate({tensor: seen.tensors[tensor] for tensor in tensors}, calibrator)
+    amax = qdq.unify(amax, placement.shared)
     activations = {tensor: scales.scale_of(value) for tensor, value in amax.items()}
-    return Scales(activations, graph_layers.weight_scales(model, layers), origin)
+    weights = graph_layers.weight_scales(model, placement.int8)
+    return Scales(activations, weights, origin, seen.ranges, seen.profile)
 
 
-def quantize(model_path: Path, scales_path: Path, plan_path: Path | None, out: Path) -> tuple[Layer, ...]:
-    """Write the Q/DQ model and return its INT8 layers.
+def quantize(
+    model_path: Path,
+    scales_path: Path,
+    plan_path: Path | None,
+    form: Form,
+    data: Path | None,
+    out: Path,
+    progress: Progress,
+) -> Quantized:
+    """Write the Q/DQ model and return it.
+
+    Args:
+        model_path: the float model.
+        scales_path: scales.json.
+        plan_path: plan.toml; all in INT8 by default.
+        form: how it is written.
+        data: set on which ranges and shapes are observed where the scales hold none (an imported calibration cache).
+        out: where to write the model.
+        progress: told of the observing.
 
     Raises:
         CalibError: the model, scales or plan is wrong, or the scales are another model's.
@@ -102,11 +91,15 @@ def quantize(model_path: Path, scales_path: Path, plan_path: Path | None, out: P
             f"{scales_path} was made for the model with sha256 {found.origin.model_sha256[:12]} and {model_path} has "
             f"{digest[:12]}: calibrate this model"
         )
-    model, chosen = normalize.normalize(graph_load.load(model_path)).model, load_plan(plan_path)
-    quantized = qdq.quantize(model, chosen, found)
-    with files.replacing(out) as temporary:
-        ir.save(quantized, temporary)
-    return qdq.int8_layers(model, chosen)
+    model = normalize.normalize(graph_load.load(model_path)).model
+    if data and not found.ranges:
+        samples = sets.read(data)
+        with progress.stage("Observing ranges", len(samples)) as advance:
+            seen = observe.observe(model, samples, (), qdq.unranged(model), batch_size=1, progress=advance)
+        found = replace(found, ranges=seen.ranges, profile=seen.profile)
+    quantized = qdq.quantize(model, load_plan(plan_path), found, form)
+    graph_save.save(quantized.model, out)
+    return quantized
 
 
 def score(

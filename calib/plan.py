@@ -17,6 +17,7 @@ class Precision(StrEnum):
     """What a layer computes in."""
 
     INT8 = "int8"
+    FP16 = "fp16"
     FP32 = "fp32"
 
 
@@ -30,7 +31,10 @@ class Plan:
 
         [layers]
         "p2o.Conv.0" = "fp32"    # the input layer
-        "p2o.MatMul.*" = "fp32"
+        "p2o.MatMul.*" = "fp16"
+
+    A layer that `layers` puts in INT8 is quantized whatever speaks against it; one that only the default does is not where
+    a rule of `calib.qdq` says that TensorRT gains nothing.
     """
 
     default: str = Precision.INT8.value
@@ -59,8 +63,21 @@ def apply(plan: Plan, layers: Iterable[str]) -> Mapping[str, Precision]:
         ConfigError: a name or pattern of the plan matches no layer.
     """
     names = list(layers)
-    result = dict.fromkeys(names, Precision(plan.default))
-    exact = {key for key in plan.layers if key in result}
+    return dict.fromkeys(names, Precision(plan.default)) | _matches(plan, names)
+
+
+def named(plan: Plan, layers: Iterable[str]) -> frozenset[str]:
+    """Return the layers that the plan names, exactly or by a pattern.
+
+    Raises:
+        ConfigError: as `apply`.
+    """
+    return frozenset(_matches(plan, list(layers)))
+
+
+def _matches(plan: Plan, names: list[str]) -> dict[str, Precision]:
+    result: dict[str, Precision] = {}
+    exact = [key for key in plan.layers if key in set(names)]
     for key in [*(k for k in plan.layers if k not in exact), *exact]:
         matching = [key] if key in exact else fnmatch.filter(names, key)
         if not matching:

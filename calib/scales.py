@@ -7,17 +7,19 @@ amax / 127 in float32. The zero-point is always 0 and therefore appears nowhere 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from calib import files
-from calib.errors import DataError
+from calib import files, profiles
+from calib.errors import ConfigError, DataError
+from calib.profiles import Profile
+from calib.ranges import Range
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MIN_SCALE = float(np.finfo(np.float32).tiny)
 """Smallest scale that is written: below it float32 is subnormal, which TensorRT reads as zero."""
 
@@ -54,11 +56,21 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scales:
-    """Scale by tensor: activations per tensor, weights per channel."""
+    """Scale by tensor, and what else calibration learned that quantizing needs.
+
+    Attributes:
+        activations: scale by tensor.
+        weights: scales by weight, per channel.
+        origin: where they come from.
+        ranges: range by float tensor, of those that FP16 must hold; empty when unknown (an imported cache).
+        profile: least, usual and largest shape by model input; empty when unknown.
+    """
 
     activations: Mapping[str, np.float32]
     weights: Mapping[str, WeightScale]
     origin: Origin
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    profile: Mapping[str, Profile] = field(default_factory=dict)
 
 
 def scale_of(amax: float) -> np.float32:
@@ -69,11 +81,13 @@ def scale_of(amax: float) -> np.float32:
 def weight_scale(weight: npt.NDArray[np.generic], axis: int | None) -> WeightScale:
     """Return the abs-max scales of a constant weight.
 
-    A slice of zeros has no amax; its scale is 1, because its codes are 0 whatever the scale, and TensorRT takes no 0.
+    A slice of zeros has no amax; its scale is the largest of the others, or 1, because its codes are 0 whatever the scale,
+    and TensorRT takes no 0.
     """
     other = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
     values = np.asarray(np.abs(weight.astype(np.float32)).max(axis=other) / np.float32(127), np.float32)
-    return WeightScale(np.where(values < np.float32(MIN_SCALE), np.float32(1), values), axis)
+    largest = np.float32(values.max(initial=0)) or np.float32(1)
+    return WeightScale(np.where(values < np.float32(MIN_SCALE), largest, values), axis)
 
 
 def quantize(x: npt.NDArray[np.generic], scale: np.float32 | WeightScale) -> npt.NDArray[np.int8]:
@@ -96,6 +110,8 @@ def save(scales: Scales, path: Path) -> None:
         "versions": dict(scales.origin.versions),
         "activations": {tensor: float(scale) for tensor, scale in scales.activations.items()},
         "weights": {tensor: _weight_entry(scale) for tensor, scale in scales.weights.items()},
+        "ranges": {tensor: [_number(r.amax), _number(r.smallest)] for tensor, r in scales.ranges.items()},
+        "profile": {name: asdict(shapes) for name, shapes in scales.profile.items()},
     }
     files.write_json(path, "calib-scales", FORMAT_VERSION, content)
 
@@ -116,12 +132,18 @@ def load(path: Path) -> Scales:
         )
         activations = {str(tensor): _float32([scale])[0] for tensor, scale in document["activations"].items()}
         weights = {str(tensor): _read_weight(entry) for tensor, entry in document["weights"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        ranges = {str(tensor): Range(float(amax), float(least)) for tensor, (amax, least) in document["ranges"].items()}
+        profile = {str(name): profiles.read(entry) for name, entry in document["profile"].items()}
+    except (ConfigError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(
             f"{path} is not a valid scales file ({type(error).__name__}: {error}); calibrate again"
         ) from error
     _check_positive(path, activations, weights)
-    return Scales(activations, weights, origin)
+    return Scales(activations, weights, origin, ranges, profile)
+
+
+def _number(value: float) -> float | str:
+    return value if np.isfinite(value) else "inf"  # JSON has no infinity
 
 
 def _weight_entry(scale: WeightScale) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""What the passes over the data saw of each tensor, and its file, stats.npz."""
+"""What the passes over the data saw of each tensor and input, and its file, stats.npz."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import numpy.typing as npt
 from calib import files
 from calib.errors import DataError
 from calib.histogram import Histogram, LinearHistogram
+from calib.profiles import Profile
+from calib.ranges import Range
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,8 +27,24 @@ class Statistics:
     linear: LinearHistogram | None = None
 
 
-def save(statistics: Mapping[str, Statistics], path: Path, *, model_sha256: str, data_sha256: str) -> None:
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """What a set made of a model.
+
+    Attributes:
+        tensors: distribution by tensor, of those that may be quantized.
+        ranges: range by tensor, of all those whose range does not follow from another's.
+        profile: shapes by model input.
+    """
+
+    tensors: Mapping[str, Statistics]
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    profile: Mapping[str, Profile] = field(default_factory=dict)
+
+
+def save(observed: Observed, path: Path, *, model_sha256: str, data_sha256: str) -> None:
     """Write stats.npz: the tensors' sparse histograms one after the other, and the linear ones where all have one."""
+    statistics = observed.tensors
     histograms = [item.histogram for item in statistics.values()]
     arrays: dict[str, npt.NDArray[np.generic]] = {
         "version": np.asarray(FORMAT_VERSION),
@@ -35,7 +53,12 @@ def save(statistics: Mapping[str, Statistics], path: Path, *, model_sha256: str,
         "tensors": np.asarray(list(statistics), np.str_),
         "amax": np.asarray([histogram.amax for histogram in histograms], np.float32),
         "sizes": np.asarray([histogram.bins.size for histogram in histograms], np.int64),
+        "ranged": np.asarray(list(observed.ranges), np.str_),
+        "ranges": np.asarray([(r.amax, r.smallest) for r in observed.ranges.values()], np.float32).reshape(-1, 2),
+        "inputs": np.asarray(list(observed.profile), np.str_),
     }
+    for i, shapes in enumerate(observed.profile.values()):
+        arrays[f"shapes_{i}"] = np.asarray([shapes.min, shapes.opt, shapes.max], np.int64)
     for name in ("bins", "counts", "residuals"):
         parts = [getattr(histogram, name) for histogram in histograms]
         arrays[name] = np.concatenate(parts) if parts else np.zeros(0, np.int64)
@@ -45,7 +68,7 @@ def save(statistics: Mapping[str, Statistics], path: Path, *, model_sha256: str,
     files.write_npz(path, arrays)
 
 
-def load(path: Path, *, model_sha256: str, data_sha256: str) -> dict[str, Statistics]:
+def load(path: Path, *, model_sha256: str, data_sha256: str) -> Observed:
     """Read stats.npz.
 
     Raises:
@@ -63,13 +86,19 @@ def load(path: Path, *, model_sha256: str, data_sha256: str) -> dict[str, Statis
                     f"{path} belongs to another {key.partition('_')[0]} ({str(arrays[key])[:12]}); calibrate again"
                 )
         ends = np.cumsum(arrays["sizes"])
-        result = {}
+        tensors = {}
         for i, tensor in enumerate(arrays["tensors"]):
             part = slice(int(ends[i] - arrays["sizes"][i]), int(ends[i]))
             amax = float(arrays["amax"][i])
             histogram = Histogram(amax, arrays["bins"][part], arrays["counts"][part], arrays["residuals"][part])
             linear = LinearHistogram(amax, arrays["linear"][i]) if "linear" in arrays else None
-            result[str(tensor)] = Statistics(histogram, linear)
+            tensors[str(tensor)] = Statistics(histogram, linear)
+        ranged = zip(arrays["ranged"], arrays["ranges"], strict=True)
+        ranges = {str(tensor): Range(float(amax), float(smallest)) for tensor, (amax, smallest) in ranged}
+        profile = {
+            str(name): Profile(*(tuple(int(size) for size in shape) for shape in arrays[f"shapes_{i}"]))
+            for i, name in enumerate(arrays["inputs"])
+        }
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); make it again") from error
-    return result
+    return Observed(tensors, ranges, profile)

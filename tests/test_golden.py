@@ -18,9 +18,10 @@ from calib.data.sets import SampleSet
 from calib.graph import layers, load, normalize
 from calib.histogram import Histogram, LinearCounter
 from calib.plan import Plan
+from calib.qdq import Form
 from calib.runtime.ort import OrtRunner
 from calib.scales import Origin, scale_of
-from calib.statistics import Statistics
+from calib.statistics import Observed, Statistics
 
 GOLDEN = Path(__file__).parent / "golden"
 CACHES = sorted(GOLDEN.glob("*.cache"))
@@ -88,8 +89,8 @@ def model() -> ir.Model:
 
 
 @pytest.fixture(scope="module")
-def histograms(model: ir.Model, lines: tuple[SampleSet, SampleSet]) -> dict[str, Histogram]:
-    return observe.observe(model, lines[0], layers.activations(layers.find(model)), batch_size=8)
+def seen(model: ir.Model, lines: tuple[SampleSet, SampleSet]) -> Observed:
+    return observe.observe(model, lines[0], qdq.quantizable(model), qdq.unranged(model), batch_size=8)
 
 
 def score(path: Path, samples: SampleSet) -> tuple[float, float]:
@@ -100,16 +101,16 @@ def score(path: Path, samples: SampleSet) -> tuple[float, float]:
 
 
 def test_pp_ocr_v4_in_int8_reads_the_golden_lines(
-    model: ir.Model, lines: tuple[SampleSet, SampleSet], histograms: dict[str, Histogram], tmp_path: Path
+    model: ir.Model, lines: tuple[SampleSet, SampleSet], seen: Observed, tmp_path: Path
 ) -> None:
     """FP32 is .0157 on these lines, ONNX Runtime's best INT8 .0281."""
     assert len(layers.find(model)) == 51
-    assert len(histograms) == 55
+    assert len(layers.activations(layers.find(model))) == 55
     ir.save(model, tmp_path / "fp32.onnx")
     assert score(tmp_path / "fp32.onnx", lines[1]) == (pytest.approx(0.0157, abs=5e-5), pytest.approx(0.831, abs=5e-4))
-    seen = {tensor: Statistics(histogram) for tensor, histogram in histograms.items()}
-    found = pipeline.scales_from(model, Plan(), seen, calibrators.Mse(), Origin("mse"))
-    ir.save(qdq.quantize(model, Plan(), found), tmp_path / "int8.onnx")
+    everything = Plan(layers={"*": "int8"})
+    found = pipeline.scales_from(model, everything, seen, calibrators.Mse(), Origin("mse"))
+    ir.save(qdq.quantize(model, everything, found, Form(rest="fp32")).model, tmp_path / "int8.onnx")
     assert score(tmp_path / "int8.onnx", lines[1])[0] <= 0.026
     assert (tmp_path / "int8.onnx").stat().st_size < 0.3 * (tmp_path / "fp32.onnx").stat().st_size
 
@@ -120,5 +121,6 @@ def test_scales_do_not_depend_on_the_batch_size(model: ir.Model, lines: tuple[Sa
     tensors = layers.activations(layers.find(model))
     one, three = (observe.observe(model, few, tensors, batch_size=size) for size in (1, 3))  # 3 leaves a ragged batch
     for tensor in tensors:
-        assert one[tensor].total == three[tensor].total
-        assert one[tensor].amax == pytest.approx(three[tensor].amax, rel=1e-5)
+        first, second = one.tensors[tensor].histogram, three.tensors[tensor].histogram
+        assert first.total == second.total
+        assert first.amax == pytest.approx(second.amax, rel=1e-5)

@@ -12,6 +12,7 @@ from calib import plan, qdq, scales
 from calib.errors import ConfigError, DataError
 from calib.graph import layers
 from calib.plan import Plan
+from calib.qdq import Form
 from calib.runtime import ort
 from calib.scales import Origin, Scales
 
@@ -23,6 +24,7 @@ WEIGHTS = {
     "w2": DRAWS.normal(size=(4, 6)).astype(np.float32),
 }
 X = DRAWS.normal(size=(2, 3, 5, 4)).astype(np.float32)
+FP32 = Form(rest="fp32")
 SCALES = Scales({"x": scales.scale_of(2.5), "m": scales.scale_of(1.7), "unrelated": np.float32(1)}, {}, Origin("test"))
 
 
@@ -76,7 +78,7 @@ def test_the_graph_computes_what_the_formula_says(
     model: ir.Model, kept: dict[str, str], int8: set[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "q.onnx"
-    ir.save(qdq.quantize(model, Plan(layers=kept), SCALES), path)
+    ir.save(qdq.quantize(model, Plan(layers=kept), SCALES, FP32).model, path)
     onnx.checker.check_model(path, full_check=True)
     found = ort.OrtRunner(path).run({"x": X})
     for name, expected in zip(("y1", "c2"), reference(int8), strict=True):
@@ -84,15 +86,15 @@ def test_the_graph_computes_what_the_formula_says(
 
 
 def test_rules(model: ir.Model) -> None:
-    """Rules 1 to 5 of calib/qdq.py."""
-    graph = qdq.quantize(model, Plan(), SCALES).graph
+    """Rules 1 to 4 of calib.qdq."""
+    graph = qdq.quantize(model, Plan(), SCALES, FP32).model.graph
     operators = [node.op_type for node in graph]
     assert operators.count("QuantizeLinear") == 2, "rule 4: x has one pair for both Convs"
-    assert operators.count("DequantizeLinear") == 4, "rules 3 and 4: the shared weight has one"
+    assert operators.count("DequantizeLinear") == 4, "rule 4: the shared weight has one"
     conv1 = next(node for node in graph if node.name == "conv1")
     assert conv1.inputs[2].name == "b1", "rule 2"
-    assert {out.name for out in graph.outputs} == {"y1", "c2"}, "rule 5"
-    assert "w1" not in graph.initializers, "rule 3: the float weight is gone"
+    assert {out.name for out in graph.outputs} == {"y1", "c2"}, "rule 3"
+    assert "w1" not in graph.initializers, "the float weight is gone"
     assert graph.initializers["w1_int8"].dtype == ir.DataType.INT8
     axes = {
         node.inputs[0].name: node.attributes.get_int("axis", 99) for node in graph if node.op_type == "DequantizeLinear"
@@ -107,7 +109,7 @@ def test_rules(model: ir.Model) -> None:
 
 def test_the_model_that_was_given_is_left_as_it_was(model: ir.Model) -> None:
     before = ir.to_proto(model).SerializeToString(deterministic=True)
-    qdq.quantize(model, Plan(), SCALES)
+    qdq.quantize(model, Plan(), SCALES, FP32)
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
 
 
@@ -116,7 +118,7 @@ def test_names_that_are_taken_get_a_number(model: ir.Model) -> None:
         for out in node.outputs:
             if out.name == "c2":
                 out.name = "x_quantized"
-    graph = qdq.quantize(model, Plan(), SCALES).graph
+    graph = qdq.quantize(model, Plan(), SCALES, FP32).model.graph
     names = [out.name for node in graph for out in node.outputs]
     assert len(set(names)) == len(names)
     assert "x_quantized_2" in names
@@ -124,14 +126,14 @@ def test_names_that_are_taken_get_a_number(model: ir.Model) -> None:
 
 def test_a_missing_scale_names_layer_and_tensor(model: ir.Model) -> None:
     with pytest.raises(DataError, match="layer 'matmul' is planned in INT8 and the scales hold none for its input 'm'"):
-        qdq.quantize(model, Plan(), Scales({"x": np.float32(1)}, {}, Origin("test")))
-    qdq.quantize(model, Plan(layers={"matmul": "fp32"}), Scales({"x": np.float32(1)}, {}, Origin("test")))
+        qdq.quantize(model, Plan(), Scales({"x": np.float32(1)}, {}, Origin("test")), FP32)
+    qdq.quantize(model, Plan(layers={"matmul": "fp32"}), Scales({"x": np.float32(1)}, {}, Origin("test")), FP32)
 
 
 def test_weight_scales_of_another_model_are_refused(model: ir.Model) -> None:
     other = Scales(SCALES.activations, {"w1": scales.WeightScale(np.ones(7, np.float32), 0)}, Origin("test"))
     with pytest.raises(DataError, match="belongs to another model"):
-        qdq.quantize(model, Plan(), other)
+        qdq.quantize(model, Plan(), other, FP32)
 
 
 def test_a_plan_that_matches_nothing_is_an_error(model: ir.Model) -> None:
@@ -139,10 +141,17 @@ def test_a_plan_that_matches_nothing_is_an_error(model: ir.Model) -> None:
     names = [layer.name for layer in layers.find(model)]
     with pytest.raises(ConfigError, match="'conv3', which matches no layer of the model; did you mean conv2 or conv1"):
         plan.apply(Plan(layers={"conv3": "fp32"}), names)
-    with pytest.raises(ConfigError, match="must be one of int8, fp32, not 'int4'"):
+    with pytest.raises(ConfigError, match="must be one of int8, fp16, fp32, not 'int4'"):
         Plan(layers={"conv1": "int4"})
 
 
 def test_rounding_is_half_to_even_and_clamps_at_minus_128() -> None:
     x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 127.5, 1e9, -127.5, -128.5, -1e9], np.float32)
     assert scales.quantize(x, np.float32(1)).tolist() == [0, 2, 2, 0, -2, 127, 127, -128, -128, -128]
+
+
+def test_a_quantized_conv_says_its_kernel_shape(model: ir.Model) -> None:
+    """TensorRT 8.6 refuses one whose weight is no initializer: "checkSpatialDims ... misaligns with the input kernel shape"."""
+    graph = qdq.quantize(model, Plan(), SCALES, FP32).model.graph
+    kernels = [node.attributes["kernel_shape"].as_ints() for node in graph if node.op_type == "Conv"]
+    assert [tuple(kernel) for kernel in kernels] == [(1, 1), (1, 1)]

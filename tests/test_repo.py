@@ -16,7 +16,7 @@ from calib.study import load
 from calib.study.config import StudyConfig
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "tensorrt", "pycuda", "mlflow", "datasets", "onnxruntime", "matplotlib")
+HEAVY = ("torch", "tensorrt", "tensorrt_rtx", "pycuda", "mlflow", "datasets", "onnxruntime", "matplotlib")
 COMMANDS = [
     "run",
     "data",
@@ -24,6 +24,7 @@ COMMANDS = [
     "inspect",
     "calibrate",
     "quantize",
+    "verify",
     "evaluate",
     "report",
     "cache",

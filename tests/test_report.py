@@ -18,9 +18,11 @@ from calib.errors import DataError
 from calib.report import render
 from calib.report.text import compare, judge, markdown, rare, signed
 from calib.study.result import (
+    Built,
     Candidate,
     Flip,
     Interval,
+    LayerPrecision,
     ModelInfo,
     SetInfo,
     SliceScore,
@@ -132,6 +134,9 @@ def study(folder: Path) -> StudyResult:
         runtime="ONNX Runtime 1.23, Q/DQ as written",
         candidates=tuple(_candidate(row) for row in CANDIDATES),
         tensors=tuple(_tensor(i, name) for i, name in enumerate(names)), flips=_flips(folder),
+        precision=(
+            LayerPrecision("p2o.Conv.0", "Conv", "int8", "int8", ""), LayerPrecision(IMG, "MatMul", "fp16", "fp16", HOSTILE[1])),
+        built=Built("TensorRT-RTX 1.7.1", 2.5, 109, 86, 1, 1),
         verdict=Verdict(True, "mse", "INT8 (mse) keeps CER within 0.005 of FP32", (
             "The whole 95 % interval of the difference, +0.0002 to +0.0046, is below the budget of 0.0050.",
             "fax alone is not shown to be within the budget.", IMG)),

@@ -27,8 +27,9 @@ FILES = {
     *(
         f"candidates/{name}/{file}"
         for name in ("max", "mse", "entropy", "noise-max")
-        for file in ("scales.json", "calibration.cache", "model.int8.onnx", "evaluation.json")
+        for file in ("scales.json", "calibration.cache", "quantization.json", "model.int8.onnx", "evaluation.json")
     ),
+    "candidates/max/verification.json",  # of the best
     "timings.json",
     "study.json",
     "report/index.html",

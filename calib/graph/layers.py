@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import onnx_ir as ir
 from calib import scales as scales_module
 from calib.scales import WeightScale
 
-QUANTIZABLE = ("Conv", "MatMul", "Gemm")
+QUANTIZABLE = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +56,22 @@ def find(model: ir.Model) -> tuple[Layer, ...]:
     return tuple(result)
 
 
+def enclosed(model: ir.Model) -> dict[str, str]:
+    """Return, by name, where each would-be layer inside an If, Loop or Scan is; such layers stay in float."""
+    result = {}
+    for node in model.graph:
+        for attribute in node.attributes.values():
+            if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+                graphs = [attribute.as_graph()] if attribute.type is ir.AttributeType.GRAPH else attribute.as_graphs()
+                for inner in (inner for graph in graphs for inner in ir.traversal.RecursiveGraphIterator(graph)):
+                    if inner.op_type in QUANTIZABLE:
+                        result[str(inner.name)] = f"inside {node.op_type} '{node.name}'"
+    return result
+
+
 def activations(layers: Iterable[Layer]) -> tuple[str, ...]:
     """Return every tensor that feeds a layer, once, in graph order."""
     return tuple(dict.fromkeys(tensor for layer in layers for tensor in layer.activations))
-
-
-def consumers(layers: Iterable[Layer]) -> Mapping[str, tuple[str, ...]]:
-    """Return the layers that read each activation."""
-    result: dict[str, tuple[str, ...]] = {}
-    for layer in layers:
-        for tensor in layer.activations:
-            result[tensor] = (*result.get(tensor, ()), layer.name)
-    return result
 
 
 def weight_scales(model: ir.Model, layers: Iterable[Layer]) -> dict[str, WeightScale]:
@@ -94,11 +98,33 @@ def _channel_axis(node: ir.Node, index: int, value: ir.Value) -> int | None:
     rank = len(value.shape) if value.shape is not None else 0
     if node.op_type == "Conv":
         return 0
+    if node.op_type == "ConvTranspose":  # TensorRT's documentation says axis 1, its kernels have said axis 0
+        return None
     if node.op_type == "Gemm":
         transposed = node.attributes.get_int("transB" if index == 1 else "transA", 0)
         # Output channels are the columns of B and the rows of A; a transposed operand is stored the other way round.
         return (0 if transposed else 1) if index == 1 else (1 if transposed else 0)
-    if rank < 2:
+    if rank < 2 or _is_packed_projection(node):
         return None
     # A batched weight [..., K, N] has a scale for each of the N columns, shared by the batch.
     return rank - 1 if index == 1 else rank - 2
+
+
+def _is_packed_projection(node: ir.Node) -> bool:
+    """Whether a MatMul makes several tensors at once, as the packed query, key and value of attention.
+
+    TensorRT-RTX 1.7 takes such a layer apart along its channels, and builds it in INT8 only if they share one scale.
+    """
+    value, reshaped = node.outputs[0], False
+    for _ in range(6):
+        readers = list(value.consumers())
+        parts = sum(reader.op_type in ("Slice", "Gather") for reader in readers)
+        split = any(reader.op_type == "Split" for reader in readers)
+        if reshaped and (parts > 1 or split):
+            return True
+        following = [reader for reader in readers if reader.op_type in ("Add", "Reshape", "Transpose")]
+        if len(following) != 1:
+            return False
+        reshaped = reshaped or following[0].op_type == "Reshape"
+        value = following[0].outputs[0]
+    return False

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
 import google.protobuf.message
+import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from calib import files
 from calib.errors import ModelError
@@ -41,36 +45,71 @@ def locate(reference: str, base: Path) -> Path:
     raise ModelError(f"model {reference}: package {distribution} holds no file {inner}")
 
 
-def load(path: Path) -> ir.Model:
-    """Load an ONNX model with all its weights.
+def load(path: Path, *, quantized: bool = False) -> ir.Model:
+    """Load an ONNX model; one with quantized values only where the caller says that it may be.
+
+    Every weight is an array: of the bytes that were read, or, where the model keeps it in a file of its own, of that
+    file mapped into memory, read page by page when it is needed. So nothing written later can point back to that file,
+    and the map holds on to it: the model may be moved, deleted or saved over (`save` renames). A program that rewrites
+    the file in place, while it is mapped, changes the weights.
 
     Raises:
-        ModelError: not an ONNX model, external data outside the model's folder, or already quantized.
+        ModelError: not a valid ONNX model, external data outside the model's folder, or already quantized.
     """
     proto = _read(path)
     _external_files(path, proto)
-    model = ir.load(path, format="protobuf")
     try:
-        ir.external_data.load_to_model(model)  # what is written later lies elsewhere and must not point back here
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: its external weights cannot be read ({error}); export it again") from error
-    quantized = sorted({node.op_type for node in all_nodes(model) if is_quantization(node.op_type)})
-    if quantized:
+        model = ir.from_proto(proto)
+        common.TopologicalSortPass()(model)  # not all exporters do
+    except (ir.serde.SerdeError, ValueError, NotImplementedError) as error:
+        raise ModelError(f"{path} is not a valid ONNX model ({_root(error)}); export it again") from error
+    del proto  # is freed as its tensors are replaced
+    _Weights(path).replace(model)
+    _check_values(path, model)
+    found = sorted({node.op_type for node in all_nodes(model) if is_quantization(node.op_type)})
+    if found and not quantized:
         raise ModelError(
-            f"{path} is already quantized (it holds {', '.join(quantized)}); start from the float model it was made of"
+            f"{path} is already quantized (it holds {', '.join(found)}); start from the float model it was made of"
         )
     return model
+
+
+def size(path: Path) -> int:
+    """Return the bytes of a model's file, and of those with its external weights.
+
+    Raises:
+        ModelError: as `sha256`.
+    """
+    return sum(file.stat().st_size for file in _files(path))
 
 
 def sha256(path: Path) -> str:
     """Return the hex digest of a model: of its file, together with the files that hold its external weights, if any.
 
     Raises:
-        ModelError: not an ONNX model, or external data that is missing or outside the model's folder.
+        ModelError: the file does not exist, or has external data that is missing or outside its folder.
     """
-    external = _external_files(path, _read(path))
-    digests = [files.sha256(file) for file in (path, *external)]
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest() if external else digests[0]
+    digests = [files.sha256(file) for file in _files(path)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    """Return a model's file, and those with its external weights."""
+    try:
+        return [path, *(_external_files(path, _read(path)) if _may_be_external(path) else [])]
+    except FileNotFoundError:
+        raise ModelError(f"model {path} does not exist") from None
+
+
+def _may_be_external(path: Path) -> bool:
+    """Whether the key that every external tensor has is among the file's bytes; parsing costs far more."""
+    key, tail = b"location", b""
+    with path.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            if key in tail + chunk:
+                return True
+            tail = chunk[1 - len(key) :]
+    return False
 
 
 def _read(path: Path) -> onnx.ModelProto:
@@ -82,20 +121,103 @@ def _read(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} is not an ONNX model ({error})") from error
     if not proto.graph.node or not proto.opset_import:
         raise ModelError(f"{path} is not an ONNX model: it has no nodes or no opset")
+    if proto.graph.sparse_initializer:
+        name = proto.graph.sparse_initializer[0].values.name
+        raise ModelError(f"{path}: weight '{name}' is stored sparsely; export it with dense weights")
     return proto
 
 
 def _external_files(path: Path, proto: onnx.ModelProto) -> list[Path]:
     found: dict[Path, None] = {}
     for tensor in onnx.external_data_helper._get_all_tensors(proto):
-        where = f"{path}: weight '{tensor.name}'"
         for entry in tensor.external_data:
             if entry.key == "location":
-                data = files.inside(path.parent, entry.value, lambda problem: ModelError(f"{where}: {problem}"))  # noqa: B023  called at once
-                if not data.is_file():
-                    raise ModelError(f"{where} lies in {entry.value}, which does not exist")
-                found[data] = None
+                found[_external_file(path, tensor.name, entry.value)] = None
     return sorted(found)
+
+
+def _external_file(path: Path, weight: str, location: str) -> Path:
+    where = f"{path}: weight '{weight}'"
+    data = files.inside(path.parent, location, lambda problem: ModelError(f"{where}: {problem}"))
+    if not data.is_file():
+        raise ModelError(f"{where} lies in {location}, which does not exist")
+    return data
+
+
+class _Weights:
+    """Replaces a model's tensors, of the protobuf or external, by arrays; maps each data file once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._maps: dict[Path, mmap.mmap] = {}
+
+    def replace(self, model: ir.Model) -> None:
+        for graph in model.graphs():
+            for value in graph.initializers.values():
+                if value.const_value is not None:
+                    value.const_value = self._plain(value.const_value)
+        bodies = (model.graph, *(function.graph for function in model.functions.values()))
+        for node in (node for body in bodies for node in ir.traversal.RecursiveGraphIterator(body)):
+            for name, attribute in node.attributes.items():
+                if attribute.type is ir.AttributeType.TENSOR and not attribute.is_ref():
+                    node.attributes[name] = ir.AttrTensor(name, self._plain(attribute.as_tensor()))
+
+    def _plain(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if tensor.dtype == ir.DataType.STRING:
+            return tensor
+        where = ""
+        try:
+            if isinstance(tensor, ir.ExternalTensor):
+                where = f" in {tensor.location}"
+                array = self._mapped(tensor)
+            else:
+                array = tensor.numpy()
+            return ir.Tensor(array, dtype=tensor.dtype, name=tensor.name)
+        except (ValueError, OSError) as error:
+            raise ModelError(
+                f"{self._path}: weight '{tensor.name}'{where} cannot be read ({error}); the file may be truncated: export "
+                "it again"
+            ) from error
+
+    def _mapped(self, tensor: ir.ExternalTensor) -> npt.NDArray[np.generic]:
+        if tensor.size == 0 or tensor.dtype.bitwidth < 8:  # nothing to map; packed values are unpacked
+            tensor.base_dir = self._path.parent
+            return tensor.numpy()
+        if tensor.length not in (None, tensor.nbytes):
+            raise ValueError(f"it has {tensor.length} bytes where its shape needs {tensor.nbytes}")
+        file = _external_file(self._path, str(tensor.name), str(tensor.location))
+        if file not in self._maps:
+            with file.open("rb") as stream:
+                self._maps[file] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        flat = np.frombuffer(self._maps[file], tensor.dtype.numpy(), tensor.size, tensor.offset or 0)
+        return flat.reshape(tensor.shape.numpy())
+
+
+def _check_values(path: Path, model: ir.Model) -> None:
+    for node in all_nodes(model):
+        for value in node.inputs:
+            if value is not None and not _has_origin(value):
+                raise ModelError(
+                    f"{path} is not a valid ONNX model (node '{node.name}', {node.op_type}, reads '{value.name}', which "
+                    "nothing makes); export it again"
+                )
+    for graph in model.graphs():
+        for value in graph.outputs:
+            if not _has_origin(value):
+                raise ModelError(
+                    f"{path} is not a valid ONNX model (nothing in graph '{graph.name}' makes its output '{value.name}'); "
+                    "export it again"
+                )
+
+
+def _has_origin(value: ir.Value) -> bool:
+    return value.producer() is not None or value.is_graph_input() or value.is_initializer()
+
+
+def _root(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())
 
 
 def is_quantization(op_type: str) -> bool:

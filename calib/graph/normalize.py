@@ -1,38 +1,64 @@
 """Normalization: graphs from the wild made uniform, so that everything after may rely on it.
 
-1. The opset is raised to 19, the first whose Q/DQ scales may be FP16.
-2. Constant nodes become initializers: a weight in a Constant node is otherwise taken for an activation, and quantized
-   as one it ruins the model (PP-OCRv4: CER .9998).
-3. Identity nodes go: they hide which tensor a layer reads.
-4. Nodes and initializers that no output needs go.
-5. Unnamed nodes and nodes that share a name get names of their own: plans and reports speak of layers by name.
+Each pass says why it is there; in this order:
 
-The names, types and shapes of inputs and outputs never change.
+1. Local functions are put in place of their calls: nothing could name a layer inside one (InlineFunctions).
+2. Initializers are taken out of the inputs: an input's value is not constant (TakeInitializersFromInputs).
+3. Nodes, initializers and operator sets that no output needs go (RemoveUnused).
+4. Constant nodes become initializers: a weight in one is otherwise taken for an activation (LiftConstants).
+5. Nodes and tensors get names of their own: plans, scales and reports speak of them by name (UniqueNames).
+6. Types and shapes are inferred anew: the file's may be missing or stale (InferShapes).
+7. FP16 and BF16 become FP32 inside: what runs in FP16 is decided by the ranges seen, not by the file (Widen).
+8. The opset is raised to 19, the first whose Q/DQ scales may be FP16 (RaiseOpset).
+9. Identity nodes go: they hide which tensor a layer reads (RemoveIdentities).
+10. Nodes whose inputs are all constant are computed: a weight may pass through a Cast or a Transpose (FoldConstants).
+11. BatchNormalization, and constant factors and terms, are folded into the layer before them, of whose kernel they are
+    a part (FoldAffine).
+12. Free sizes that are called "?" lose that name: sizes of one name are equal, to TensorRT too (ForgetUnknownDims).
+
+After these, 3, 5 and 6 run once more over what they left.
+
+The names, types and shapes of inputs and outputs never change, and tensors keep their names.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
-import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import (
-    IdentityEliminationPass,
-    LiftConstantsToInitializersPass,
-    NameFixPass,
-    RemoveUnusedNodesPass,
-)
 
-from calib.errors import ModelError
 from calib.graph import load
+from calib.graph.passes.affine import FoldAffine
+from calib.graph.passes.dims import ForgetUnknownDims
+from calib.graph.passes.fold import FoldConstants
+from calib.graph.passes.identity import RemoveIdentities
+from calib.graph.passes.names import UniqueNames
+from calib.graph.passes.opset import RaiseOpset
+from calib.graph.passes.said import Said
+from calib.graph.passes.shapes import InferShapes
+from calib.graph.passes.structure import InlineFunctions, LiftConstants, RemoveUnused, TakeInitializersFromInputs
+from calib.graph.passes.widen import Widen
 
-OPSET = 19
+PASSES = (
+    InlineFunctions(),
+    TakeInitializersFromInputs(),
+    RemoveUnused(),
+    LiftConstants(),
+    UniqueNames(),
+    InferShapes(),
+    Widen(),
+    RaiseOpset(),
+    RemoveIdentities(),
+    FoldConstants(),
+    FoldAffine(),
+    ForgetUnknownDims(),
+)
+_CLOSING = (RemoveUnused(), UniqueNames(), InferShapes())
 
 
 @dataclass(frozen=True, slots=True)
 class Normalized:
-    """A normalized model and one sentence for each step that changed it."""
+    """A normalized model and one sentence for each pass that changed it."""
 
     model: ir.Model
     steps: tuple[str, ...]
@@ -42,44 +68,28 @@ def normalize(model: ir.Model) -> Normalized:
     """Return a normalized copy of a model; the model itself is left as it is.
 
     Raises:
-        ModelError: the opset cannot be raised.
+        ModelError: local functions cannot be inlined, or the opset cannot be raised.
     """
-    model, steps = _raise_opset(model.clone())
-    before = Counter(node.op_type for node in load.all_nodes(model))
-    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    IdentityEliminationPass()(model)
-    count = sum(1 for _ in load.all_nodes(model))
-    weights = len(model.graph.initializers)
-    RemoveUnusedNodesPass()(model)
-    dead = count - sum(1 for _ in load.all_nodes(model))
-    unused = weights - len(model.graph.initializers)
-    after = Counter(node.op_type for node in load.all_nodes(model))
-    renamed = name_nodes(model)
-    for number, what in (
-        (before["Constant"] - after["Constant"], "Constant nodes became initializers"),
-        (before["Identity"] - after["Identity"], "Identity nodes were removed"),
-        (dead, "nodes that no output needs were removed"),
-        (unused, "initializers that no node reads were removed"),
-        (renamed, "nodes without a name of their own were named"),
-    ):
-        if number > 0:
-            steps.append(f"{number} {what}")
-    return Normalized(model, tuple(steps))
+    result = model.clone()
+    steps: list[str] = []
+    before = _interface(result)
+    for step in PASSES:
+        outcome = step(result)
+        result = outcome.model
+        if isinstance(outcome, Said) and outcome.sentence:
+            steps.append(outcome.sentence)
+    for step in _CLOSING:
+        result = step(result).model
+    assert _interface(result) == before, "normalization changed the model's inputs or outputs"
+    return Normalized(result, tuple(steps))
 
 
-def _raise_opset(model: ir.Model) -> tuple[ir.Model, list[str]]:
-    found = load.opset(model)
-    if found >= OPSET:
-        return model, []
-    try:
-        converted = onnx.version_converter.convert_version(ir.to_proto(model), OPSET)
-    except (RuntimeError, onnx.version_converter.ConvertError) as error:
-        raise ModelError(f"the opset cannot be raised from {found} to {OPSET}: {error}") from error
-    return ir.from_proto(converted), [f"opset raised from {found} to {OPSET}"]
+def name_nodes(model: ir.Model) -> None:
+    """Give nodes names of their own, in place; ONNX Runtime loads no two of one name."""
+    UniqueNames()(model)
 
 
-def name_nodes(model: ir.Model) -> int:
-    """Give nodes names of their own, in place, and return how many got one; ONNX Runtime loads no two of one name."""
-    before = [node.name for node in load.all_nodes(model)]
-    NameFixPass()(model)
-    return sum(old != node.name for old, node in zip(before, load.all_nodes(model), strict=True))
+def _interface(model: ir.Model) -> tuple[tuple[str | None, str, str], ...]:
+    """Return the name, type and shape of every input that must be fed, and of every output."""
+    inputs = [value for value in model.graph.inputs if not value.is_initializer()]
+    return tuple((value.name, str(value.type), load.describe(value)) for value in (*inputs, *model.graph.outputs))

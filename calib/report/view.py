@@ -8,7 +8,7 @@ from calib.report import text
 from calib.report.figures import ForestRow, forest, values
 from calib.report.svg import Drawing
 from calib.report.tensors import TensorView, tensor_view
-from calib.study.result import Candidate, Interval, SliceScore, StudyResult
+from calib.study.result import Candidate, Interval, LayerPrecision, SliceScore, StudyResult
 
 _FIGURE_ROWS = 24
 _FEW = 30  # samples; below it a slice's interval is itself rough
@@ -74,6 +74,8 @@ class View:
     slices: tuple[SliceRow, ...]
     slice_figures: tuple[Figure, ...]
     compared: tuple[str, ...]  # names of SliceRow.others
+    precision: str
+    exceptions: tuple[LayerPrecision, ...]  # layers that are not INT8, or were built otherwise
     tensors: tuple[TensorView, ...]
     strata: tuple[StratumRow, ...]
 
@@ -107,11 +109,27 @@ def view(result: StudyResult) -> View:
         slices=rows,
         slice_figures=_slice_figures(result, rows, baseline, best) if rows else (),
         compared=tuple(c.name for c in result.candidates if c.kind != "baseline"),
+        precision=_precision(result),
+        exceptions=tuple(row for row in result.precision if row.reason or row.asked != "int8"),
         tensors=tuple(tensor_view(i, tensor, series) for i, tensor in enumerate(result.tensors, 1)),
         strata=tuple(
             StratumRow(s, result.calibration.by_stratum.get(s, 0), result.evaluation.by_stratum.get(s, 0))
             for s in dict.fromkeys((*result.calibration.by_stratum, *result.evaluation.by_stratum))
         ),
+    )
+
+
+def _precision(result: StudyResult) -> str:
+    int8 = sum(row.asked == "int8" for row in result.precision)
+    planned = (
+        f"{int8} of {text.plural(len(result.precision), 'layer')} of {result.verdict.candidate} are planned in INT8"
+    )
+    if result.built is None:
+        return f"{planned}. What TensorRT builds of it was not verified."
+    built = result.built
+    return (
+        f"{planned}, and {built.builder} builds {built.int8_built} of them in INT8: {built.kernels} kernels, "
+        f"{built.kernels_fp32} for the FP32 model, built in {text.seconds(built.seconds)}."
     )
 
 

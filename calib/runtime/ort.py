@@ -21,6 +21,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from calib.data.sets import InputSpec, Samples
 from calib.errors import ModelError
+from calib.graph import save
 from calib.runtime import Arrays
 
 _ERRORS = (
@@ -32,6 +33,9 @@ _ERRORS = (
     ort_errors.RuntimeException,
     ort_errors.NoSuchFile,
 )
+
+# It moves Q/DQ through a Transpose or Reshape, in front of a graph output if there is one, which is then quantized.
+_MOVING_QDQ = ("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider")
 
 
 class OrtRunner:
@@ -54,7 +58,9 @@ class OrtRunner:
         options.intra_op_num_threads = threads or os.cpu_count() or 1
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         try:
-            self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+            self._session = ort.InferenceSession(
+                path, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(_MOVING_QDQ)
+            )
         except _ERRORS as error:
             raise ModelError(f"ONNX Runtime cannot load {path}: {_reason(error)}") from error
         self.inputs: Mapping[str, InputSpec] = {value.name: value for value in self._session.get_inputs()}
@@ -138,7 +144,7 @@ def in_memory(model: ir.Model, threads: int | None = None) -> OrtRunner:
     """Return a runner of a model that lies in memory; it passes through a file, which holds for any size."""
     with tempfile.TemporaryDirectory(prefix="calib-") as folder:
         path = Path(folder) / "model.onnx"
-        ir.save(model, path, external_data="weights.bin" if _is_large(model) else None)
+        save.save(model, path)
         return OrtRunner(path, threads)
 
 
@@ -169,8 +175,3 @@ def compare(first: OrtRunner, second: OrtRunner, samples: Samples, *, limit: int
 
 def _reason(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-def _is_large(model: ir.Model) -> bool:
-    size = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
-    return bool(size > 1 << 30)

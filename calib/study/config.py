@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from calib import calibrators, config
 from calib.data import recipe
@@ -81,6 +81,21 @@ class CalibrateConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class QuantizeConfig:
+    """How candidates are written.
+
+    Attributes:
+        rest: type of what is not INT8: "fp16", where it is safe, or "fp32".
+        weights: "int8", or "qdq" for TensorRT 8.
+        verify: whether the best candidate is built with TensorRT, and what was built compared with what was asked.
+    """
+
+    rest: Literal["fp16", "fp32"] = "fp16"
+    weights: Literal["int8", "qdq"] = "int8"
+    verify: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ImageConfig:
     """How to show a sample: input `input`, [C, H, W], with values from low (black) to high (white)."""
 
@@ -124,6 +139,7 @@ class StudyConfig:
     description: str = ""
     calibrate: CalibrateConfig = field(default_factory=CalibrateConfig)
     plan: Plan = field(default_factory=Plan)
+    quantize: QuantizeConfig = field(default_factory=QuantizeConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:

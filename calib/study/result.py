@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,29 @@ class Flip:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerPrecision:
+    """What one layer of the best candidate is planned and built in."""
+
+    name: str
+    operator: str
+    asked: str  # "int8", "fp16" or "fp32"
+    built: str  # the same, "removed" or "unknown"; "" when nothing was built
+    reason: str  # why it is not INT8, or why it was built otherwise; "" where all is well
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What TensorRT made of the best candidate."""
+
+    builder: str  # "TensorRT-RTX 1.7.1.116"
+    seconds: float  # of the candidate's build
+    kernels: int  # built layers that compute
+    kernels_fp32: int  # of the FP32 model
+    int8_asked: int
+    int8_built: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer, in words for a person and in fields for a machine."""
 
@@ -137,6 +160,8 @@ class StudyResult:
     candidates: tuple[Candidate, ...]  # the baseline first, candidates in the study's order, then controls
     tensors: tuple[TensorRange, ...]  # most clipped first
     flips: tuple[Flip, ...]
+    precision: tuple[LayerPrecision, ...]  # of the best candidate, in graph order
+    built: Built | None  # None when TensorRT is not installed, refused the model, or was not asked; a note says which
     verdict: Verdict
     include_samples: bool
     seconds: dict[str, float]  # stage -> wall time

@@ -14,20 +14,34 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from calib import cache, calibrators, environment, evaluate, files, metrics, observe, pipeline, qdq, scales, statistics
+from calib import (
+    cache,
+    calibrators,
+    environment,
+    evaluate,
+    metrics,
+    observe,
+    pipeline,
+    qdq,
+    scales,
+    statistics,
+    verify,
+)
 from calib.calibrators import Calibrator
 from calib.data import noise, recipe, sets
 from calib.data.sets import Samples, SampleSet
+from calib.errors import MissingDependencyError, ModelError
 from calib.evaluate import Evaluation
-from calib.graph import layers as graph_layers
 from calib.graph import load as graph_load
 from calib.graph import normalize
+from calib.graph import save as graph_save
 from calib.metrics import Metric
 from calib.progress import Progress
+from calib.qdq import Decisions, Form
 from calib.runtime import ort
 from calib.scales import Origin
-from calib.statistics import Statistics
-from calib.study import codec, folder, summary
+from calib.statistics import Observed
+from calib.study import codec, folder, precision, summary
 from calib.study.config import Study
 from calib.study.evaluated import Evaluated
 from calib.study.folder import RunFolder
@@ -72,10 +86,12 @@ def run(study: Study, root: Path, progress: Progress, *, tracking_uri: str = "",
     result = summary.summarize(
         study,
         place,
-        summary.Inputs(model, notes, calibration, evaluation, seen, evaluated),
+        summary.Inputs(model, notes, calibration, evaluation, seen.tensors, evaluated),
         tracking_uri=tracking_uri,
         command=command,
     )
+    if study.config.quantize.verify:
+        result = replace(stages.verified(result), seconds=place.seconds)
     codec.save(result, place.path / "study.json")
     return Finished(place.path, result)
 
@@ -110,14 +126,13 @@ class _Stages:
                 model = graph_load.load(self._study.model)
                 result = normalize.normalize(model)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with files.replacing(path) as temporary:
-                    ir.save(result.model, temporary)
+                graph_save.save(result.model, path)
                 normalize.name_nodes(model)  # ONNX Runtime loads no two nodes of one name
                 with ort.in_memory(model) as before, ort.OrtRunner(path) as after:
                     error = ort.compare(before, after, samples, limit=_COMPARED_SAMPLES)
                 summary.Normalization(result.steps, error).save(notes)
                 advance(1)
-        return ir.load(path), summary.Normalization.load(notes)
+        return graph_load.load(path), summary.Normalization.load(notes)
 
     def metric(self, model_metadata: Mapping[str, str]) -> Metric:
         """Make the study's metric."""
@@ -135,43 +150,43 @@ class _Stages:
                     self._candidate(model, statistics_of, calibrator, samples, target)
                     advance(1)
 
-    def _observe(self, model: ir.Model, samples: Samples, prefix: str, *, second_pass: bool) -> dict[str, Statistics]:
+    def _observe(self, model: ir.Model, samples: Samples, prefix: str, *, second_pass: bool) -> Observed:
         path = self._place.path / f"{prefix}stats.npz"
         bound = {"model_sha256": self.model_sha256, "data_sha256": samples.sha256}
-        layers = graph_layers.find(model)
-        tensors = graph_layers.activations(layers)
+        tensors = qdq.quantizable(model)
+        ranged = qdq.unranged(model) if self._study.config.quantize.rest == "fp16" else ()
         kind = "noise" if prefix else "calibration data"
         if not path.exists():
             with self._stage(
                 f"{prefix}observe", f"Observing {len(tensors)} tensors on {kind}", len(samples)
             ) as advance:
-                seen = observe.observe(model, samples, tensors, batch_size=self._batch, progress=advance)
-                statistics.save({tensor: Statistics(h) for tensor, h in seen.items()}, path, **bound)
+                seen = observe.observe(model, samples, tensors, ranged, batch_size=self._batch, progress=advance)
+                statistics.save(seen, path, **bound)
         result = statistics.load(path, **bound)
-        if second_pass and any(item.linear is None for item in result.values()):
-            histograms = {tensor: item.histogram for tensor, item in result.items()}
+        if second_pass and any(item.linear is None for item in result.tensors.values()):
             with self._stage(f"{prefix}observe again", f"Second pass on {kind}, for entropy", len(samples)) as advance:
-                linear = observe.observe_linear(model, samples, histograms, batch_size=self._batch, progress=advance)
-                result = {tensor: replace(item, linear=linear[tensor]) for tensor, item in result.items()}
+                result = observe.observe_linear(model, samples, result, batch_size=self._batch, progress=advance)
                 statistics.save(result, path, **bound)
         return result
 
     def _candidate(
-        self, model: ir.Model, seen: Mapping[str, Statistics], calibrator: Calibrator, samples: Samples, target: Path
+        self, model: ir.Model, seen: Observed, calibrator: Calibrator, samples: Samples, target: Path
     ) -> None:
-        plan = self._study.config.plan
+        plan, form = self._study.config.plan, self._study.config.quantize
         origin = Origin(calibrator.name, self.model_sha256, samples.sha256, self._versions)
         found = pipeline.scales_from(model, plan, seen, calibrator, origin)
         scales.save(found, target / "scales.json")
         cache.write(found, target / "calibration.cache")
-        with files.replacing(target / "model.int8.onnx") as temporary:
-            ir.save(qdq.quantize(model, plan, found), temporary)
+        quantized = qdq.quantize(model, plan, found, Form(form.rest, form.weights))
+        Decisions.of(quantized).save(target / "quantization.json")
+        graph_save.save(quantized.model, target / "model.int8.onnx")
 
     def evaluations(self, model: ir.Model, samples: SampleSet) -> list[Evaluated]:
         """Evaluate FP32 and every candidate."""
         declared = self._study.config
-        total = len(graph_layers.find(model))
-        in_int8 = len(qdq.int8_layers(model, declared.plan))
+        placement = qdq.place(model, declared.plan)
+        in_int8 = len(placement.int8)
+        total = in_int8 + len(placement.left)
         fp32 = self._place.candidate("fp32") / "model.onnx"
         result = [Evaluated("fp32", "baseline", "", 0, total, fp32, self._evaluate("fp32", fp32, samples))]
         tried = [("", declared.calibrate.calibrators), (NOISE, declared.calibrate.noise_control)]
@@ -184,6 +199,19 @@ class _Stages:
             result.append(Evaluated(name, kind, calibrator.name, in_int8, total, path, found))
         return result
 
+    def verified(self, result: StudyResult) -> StudyResult:
+        """Build the best candidate with TensorRT, if it is installed."""
+        folder, fp32 = self._place.candidate(result.verdict.candidate), self._place.candidate("fp32") / "model.onnx"
+        path = folder / "verification.json"
+        if not path.exists():
+            try:
+                with self._stage("verify", f"Building {result.verdict.candidate} with TensorRT", 1) as advance:
+                    verify.save(verify.verify(folder / "model.int8.onnx", against=fp32), path)
+                    advance(1)
+            except (MissingDependencyError, ModelError) as error:
+                return replace(result, notes=(*result.notes, f"{result.verdict.candidate} was not verified: {error}"))
+        return precision.verified(result, verify.load(path))
+
     def _evaluate(self, name: str, model: Path, samples: SampleSet) -> Evaluation:
         path = self._place.candidate(name) / "evaluation.json"
         if not path.exists():
@@ -195,7 +223,7 @@ class _Stages:
                     runner,
                     samples,
                     self.metric(runner.metadata),
-                    model_sha256=files.sha256(model),
+                    model_sha256=graph_load.sha256(model),
                     batch_size=2 * self._batch,
                     progress=advance,
                 )

@@ -17,8 +17,9 @@ from calib.errors import ConfigError
 from calib.evaluate import Evaluation
 from calib.graph import layers as graph_layers
 from calib.graph import load as graph_load
+from calib.qdq import Decisions
 from calib.statistics import Statistics
-from calib.study import flips, tensors, verdict
+from calib.study import flips, precision, tensors, verdict
 from calib.study.config import Study, StudyConfig
 from calib.study.evaluated import Evaluated
 from calib.study.folder import RunFolder
@@ -84,6 +85,7 @@ def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: st
     candidates = tuple(comparison.candidate(item) for item in found.evaluated)
     decision = verdict.decide(candidates, budget.metric, budget.max_drop, higher_is_better=directions[budget.metric])
     best = next(item for item in found.evaluated if item.name == decision.candidate)
+    decisions = Decisions.load(place.candidate(best.name) / "quantization.json")
     return StudyResult(
         name=declared.name,
         description=declared.description,
@@ -101,11 +103,13 @@ def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: st
         candidates=candidates,
         tensors=tensors.most_clipped(place, found.model, found.seen, [item.name for item in found.evaluated[1:]]),
         flips=flips.find(place, declared.report, budget.metric, found.evaluation, found.evaluated[0].evaluation, best),
+        precision=precision.planned(graph_layers.find(found.model), decisions),
+        built=None,
         verdict=decision,
         include_samples=declared.report.include_samples,
         seconds=place.seconds,
         environment=environment.describe(),
-        notes=_notes(study, found),
+        notes=_notes(study, found, decisions),
         tracking_uri=tracking_uri,
     )
 
@@ -136,7 +140,7 @@ class _Comparison:
             calibrator=item.calibrator,
             int8_layers=item.int8_layers,
             total_layers=item.total_layers,
-            size_bytes=item.path.stat().st_size,
+            size_bytes=graph_load.size(item.path),
             sha256=other.model_sha256,
             metrics={score: other.value(score) for score in other.higher_is_better},
             delta=total.delta,
@@ -177,7 +181,7 @@ def _model_info(study: Study, found: Inputs) -> ModelInfo:
     return ModelInfo(
         source=study.config.model.path,
         sha256=graph_load.sha256(study.model),
-        size_bytes=study.model.stat().st_size,
+        size_bytes=graph_load.size(study.model),
         opset=graph_load.opset(published),
         normalized_opset=graph_load.opset(found.model),
         inputs=graph_load.signature(found.model.graph.inputs),
@@ -195,11 +199,15 @@ def _set_info(samples: SampleSet) -> SetInfo:
     return SetInfo(len(samples), samples.sha256, dict(sorted(strata.items())), groups)
 
 
-def _notes(study: Study, found: Inputs) -> tuple[str, ...]:
+def _notes(study: Study, found: Inputs, decisions: Decisions) -> tuple[str, ...]:
     notes = []
-    in_float = found.evaluated[-1].total_layers - found.evaluated[-1].int8_layers
-    if in_float:
-        notes.append(f"{in_float} layers stay in float because the study's plan says so")
+    for reason, count in Counter(decisions.left.values()).items():
+        notes.append(f"{count} {'layer stays' if count == 1 else 'layers stay'} in float: {reason}")
+    if decisions.kept:
+        node, reason = next(iter(decisions.kept.items()))
+        more = f"; {len(decisions.kept) - 1} more nodes likewise (quantization.json)" if len(decisions.kept) > 1 else ""
+        notes.append(f"node {node} stays in FP32: {reason}{more}")
+    notes.extend(decisions.findings)
     if not found.evaluation.target:
         notes.append(
             "the recipe names no target column, so scores compare with nothing: only agreement with FP32 counts"

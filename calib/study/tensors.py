@@ -8,7 +8,6 @@ import numpy as np
 import onnx_ir as ir
 
 from calib import kernels, scales
-from calib.graph import layers as graph_layers
 from calib.histogram import Histogram
 from calib.statistics import Statistics
 from calib.study.folder import RunFolder
@@ -23,7 +22,10 @@ def most_clipped(
     place: RunFolder, model: ir.Model, seen: Mapping[str, Statistics], candidates: Sequence[str]
 ) -> tuple[TensorRange, ...]:
     """Return the tensors of which some candidate clips the largest share of values, worst first."""
-    readers = graph_layers.consumers(graph_layers.find(model))
+    readers = {
+        str(value.name): tuple(str(node.name) for node in value.consumers())
+        for value in (*model.graph.inputs, *(out for node in model.graph for out in node.outputs))
+    }
     by_candidate = {name: scales.load(place.candidate(name) / "scales.json").activations for name in candidates}
     ranges = []
     for tensor, statistics in seen.items():

@@ -28,12 +28,11 @@ import onnx_ir as ir
 from rich.console import Console
 from rich.table import Table
 
-from calib import calibrators, observe
+from calib import calibrators, observe, qdq
 from calib.data import sets
 from calib.data.sets import SampleSet
 from calib.graph import layers, load, normalize
 from calib.runtime import ort
-from calib.statistics import Statistics
 
 ROOT = Path(__file__).parents[2]
 MODEL = "package:rapidocr-onnxruntime/rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"
@@ -81,15 +80,18 @@ def ours(model: ir.Model, samples: SampleSet) -> list[dict[str, float | str]]:
 
     def sketch() -> None:
         seen = observe.observe(model, samples, tensors, batch_size=BATCH)
-        statistics = {tensor: Statistics(histogram) for tensor, histogram in seen.items()}
         for name in ("max", "percentile-99.99", "percentile-99.999", "mse"):
-            calibrators.calibrate(statistics, calibrators.parse(name))
+            calibrators.calibrate(seen.tensors, calibrators.parse(name))
+
+    def with_ranges() -> None:
+        seen = observe.observe(model, samples, tensors, qdq.unranged(model), batch_size=BATCH)
+        for name in ("max", "percentile-99.99", "percentile-99.999", "mse"):
+            calibrators.calibrate(seen.tensors, calibrators.parse(name))
 
     def exact_entropy() -> None:
         seen = observe.observe(model, samples, tensors, batch_size=BATCH)
-        linear = observe.observe_linear(model, samples, seen, batch_size=BATCH)
-        statistics = {tensor: Statistics(seen[tensor], linear[tensor]) for tensor in tensors}
-        calibrators.calibrate(statistics, calibrators.Entropy())
+        seen = observe.observe_linear(model, samples, seen, batch_size=BATCH)
+        calibrators.calibrate(seen.tensors, calibrators.Entropy())
 
     with ort.in_memory(model) as runner:
 
@@ -101,6 +103,7 @@ def ours(model: ir.Model, samples: SampleSet) -> list[dict[str, float | str]]:
         plain_peak = peak_mb()
         rows = [
             measure("calib max + 2 percentiles + mse", plain, sketch, plain_peak),
+            measure("the same and all ranges, for an FP16 rest", plain, with_ranges, plain_peak),
             measure("calib entropy, exact", plain, exact_entropy, plain_peak),
         ]
     # One plain time for all: a slow one beside one calibrator would flatter that one.

@@ -25,8 +25,11 @@ from calib.data.sets import SampleSet
 from calib.graph import layers, load, normalize
 from calib.histogram import Histogram
 from calib.plan import Plan
+from calib.qdq import Form
 from calib.scales import Origin, Scales, scale_of
-from calib.statistics import Statistics
+from calib.statistics import Observed, Statistics
+
+PLAN, FORM = Plan(layers={"*": "int8"}), Form(rest="fp32")
 
 
 def main() -> None:
@@ -41,10 +44,11 @@ def main() -> None:
         path = Path(folder) / "model.onnx"
         ir.save(model, path)
         float_tokens = score("FP32", path, evaluation, fused=False)
-        for name, histograms in (("exact means", seen), ("bin centres", {t: centred(h) for t, h in seen.items()})):
-            statistics = {tensor: Statistics(histogram) for tensor, histogram in histograms.items()}
-            scales = pipeline.scales_from(model, Plan(), statistics, calibrators.Mse(), Origin("mse"))
-            ir.save(qdq.quantize(model, Plan(), scales), path)
+        histograms = {tensor: item.histogram for tensor, item in seen.tensors.items()}
+        for name, change in (("exact means", lambda histogram: histogram), ("bin centres", centred)):
+            statistics = {tensor: Statistics(change(histogram)) for tensor, histogram in histograms.items()}
+            scales = pipeline.scales_from(model, PLAN, Observed(statistics), calibrators.Mse(), Origin("mse"))
+            ir.save(qdq.quantize(model, PLAN, scales, FORM).model, path)
             written = score(f"MSE from {name}, as written", path, evaluation, fused=False)
             print(f"    tokens equal to FP32 {np.mean(written == float_tokens):.4f}")
             if name == "exact means":
@@ -52,10 +56,10 @@ def main() -> None:
                 equal = np.mean(fused == float_tokens), np.mean(fused == written)
                 print(f"    tokens equal to FP32 {equal[0]:.4f}, to as written {equal[1]:.4f}")
         for candidates in (128, 256, 512, 1024, 2048):
-            grid = {tensor: best_of_grid(histogram, candidates) for tensor, histogram in seen.items()}
+            grid = {tensor: best_of_grid(histogram, candidates) for tensor, histogram in histograms.items()}
             activations = {tensor: scale_of(amax) for tensor, amax in grid.items()}
             scales = Scales(activations, layers.weight_scales(model, found), Origin("mse"))
-            ir.save(qdq.quantize(model, Plan(), scales), path)
+            ir.save(qdq.quantize(model, PLAN, scales, FORM).model, path)
             score(f"MSE from a grid of {candidates}", path, evaluation, fused=False)
 
 
