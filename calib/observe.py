@@ -34,11 +34,18 @@ class _Counts(Protocol):
     def add(self, values: npt.NDArray[np.generic]) -> None: ...
 
 
+class _Nothing:
+    """Stands for a counter where a tensor is only read, as it was in another pass."""
+
+    def add(self, values: npt.NDArray[np.generic]) -> None:
+        """Count nothing."""
+
+
 def observe(
     model: ir.Model,
     samples: Samples,
     tensors: Sequence[str],
-    ranged: Sequence[str] = (),
+    ranged: Mapping[str, bool] | None = None,
     *,
     batch_size: int,
     progress: Progress | None = None,
@@ -49,7 +56,8 @@ def observe(
         model: normalized float model.
         samples: with the model's inputs.
         tensors: names of float tensors of the graph or of its inputs.
-        ranged: names of those whose range is wanted; NaN and Inf are allowed in the ones that are not in `tensors`.
+        ranged: names of those whose range is wanted, and whether the smallest magnitude is wanted too; NaN and Inf are
+            allowed in the ones that are not in `tensors`.
         batch_size: samples in a batch at most; but for the profile's batch, the result does not depend on it.
         progress: called with the number of samples done since the last call.
 
@@ -58,10 +66,13 @@ def observe(
         ModelError: the model fails on a batch.
     """
     counters = {tensor: Counter() for tensor in tensors}
-    ranges = {tensor: RangeCounter() for tensor in ranged if tensor not in counters}
-    shapes = _pass(model, samples, {**counters, **ranges}, batch_size, progress)
+    ranged, inputs = ranged or {}, {value.name for value in model.graph.inputs}
+    others = {tensor: RangeCounter() for tensor in ranged if tensor not in counters}
+    whole = {tensor: counter for tensor, counter in others.items() if ranged[tensor] or tensor in inputs}
+    extremes = {tensor: counter for tensor, counter in others.items() if tensor not in whole}
+    shapes = _pass(model, samples, {**counters, **whole}, extremes, batch_size, progress)
     found = {tensor: Statistics(counter.histogram()) for tensor, counter in counters.items()}
-    known = {tensor: counter.range() for tensor, counter in ranges.items()}
+    known = {tensor: counter.range() for tensor, counter in others.items()}
     known |= {tensor: found[tensor].histogram.range() for tensor in ranged if tensor in found}
     return Observed(found, known, shapes)
 
@@ -80,7 +91,10 @@ def observe_linear(
         DataError: as `observe`; also when a value exceeds the first pass's amax, so that the sets differ.
     """
     counters = {tensor: LinearCounter(item.histogram.amax) for tensor, item in observed.tensors.items()}
-    _pass(model, samples, counters, batch_size, progress)
+    # The same outputs as in the first pass: ONNX Runtime fuses what is not read, and rounds otherwise then.
+    whole = {tensor: _Nothing() for tensor, seen in observed.ranges.items() if seen.smallest and tensor not in counters}
+    extremes = {tensor: RangeCounter() for tensor, seen in observed.ranges.items() if not seen.smallest}
+    _pass(model, samples, {**counters, **whole}, extremes, batch_size, progress)
     linear = {tensor: counter.histogram() for tensor, counter in counters.items()}
     return replace(
         observed, tensors={tensor: replace(item, linear=linear[tensor]) for tensor, item in observed.tensors.items()}
@@ -88,7 +102,12 @@ def observe_linear(
 
 
 def _pass(
-    model: ir.Model, samples: Samples, counters: Mapping[str, _Counts], batch_size: int, progress: Progress | None
+    model: ir.Model,
+    samples: Samples,
+    counters: Mapping[str, _Counts],
+    extremes: Mapping[str, RangeCounter],
+    batch_size: int,
+    progress: Progress | None,
 ) -> dict[str, Profile]:
     """Run and count batches side by side, a core each: faster than all cores on one batch, which often wait.
 
@@ -100,7 +119,10 @@ def _pass(
     workers = min(cores, _MOST_WORKERS)
     running: deque[Future[int]] = deque()
     shapes: Counter_[tuple[tuple[int, ...], ...]] = Counter_()
-    with ort.exposing(model, counters, threads=cores // workers) as runner, ThreadPoolExecutor(workers) as pool:
+    with (
+        ort.exposing(model, counters, extremes, threads=cores // workers) as runner,
+        ThreadPoolExecutor(workers) as pool,
+    ):
         divisible = all(spec.shape and not isinstance(spec.shape[0], int) for spec in runner.inputs.values())
         idle: SimpleQueue[ort.Reusing] = SimpleQueue()
         for _ in range(workers):
@@ -110,7 +132,7 @@ def _pass(
             mine = idle.get()
             try:
                 for part in _singly(batch) if divisible else [batch]:
-                    _count_batch(mine, part, counters)
+                    _count_batch(mine, part, counters, extremes)
             finally:  # the batches that wait would wait for ever
                 idle.put(mine)
             return len(batch.ids)
@@ -146,8 +168,12 @@ def _profile(shapes: Sequence[tuple[int, ...]], samples: Sequence[int], spec: In
     return Profile(tuple(least), tuple(usual), tuple(largest))
 
 
-def _count_batch(runner: ort.Reusing, batch: Batch, counters: Mapping[str, _Counts]) -> None:
+def _count_batch(
+    runner: ort.Reusing, batch: Batch, counters: Mapping[str, _Counts], extremes: Mapping[str, RangeCounter]
+) -> None:
     values = {**batch.inputs, **runner.run(batch.inputs)}
+    for tensor, ranges in extremes.items():
+        ranges.add_extremes(float(values[ort.LEAST + tensor]), float(values[ort.LARGEST + tensor]))
     for tensor, counter in counters.items():
         _count(tensor, counter, values[tensor], batch)
 

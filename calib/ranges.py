@@ -19,8 +19,8 @@ class Range:
     """Of the |x| of a tensor's values, float32.
 
     Attributes:
-        amax: the largest; infinite where a value was infinite or NaN.
-        smallest: the smallest that is not zero; infinite where there is none.
+        amax: the largest; infinite where a value was infinite.
+        smallest: the smallest that is not zero; infinite where there is none, 0 where it was not looked for.
     """
 
     amax: float
@@ -54,6 +54,12 @@ class RangeCounter:
         largest, smallest = kernels.range_patterns(bits)
         with self._lock:
             self._largest, self._smallest = max(self._largest, int(largest)), min(self._smallest, int(smallest))
+
+    def add_extremes(self, least: float, largest: float) -> None:
+        """Take in an array by its least and largest value, (inf, -inf) for an empty one; `smallest` becomes 0."""
+        pattern = int(np.float32(max(-least, largest, 0.0)).view(np.uint32))
+        with self._lock:
+            self._largest, self._smallest = max(self._largest, pattern), 0
 
     def range(self) -> Range:
         """Return what was seen so far."""

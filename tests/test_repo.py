@@ -103,4 +103,4 @@ def test_the_readmes_study_loads(tmp_path: Path) -> None:
     (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "study.toml").write_text(block)
     found = config.load(tmp_path / "study.toml", StudyConfig)
-    assert found.plan.layers == {"head.*": "fp32"}
+    assert found.plan.layers == {"head.*": "fp16"}

@@ -7,15 +7,15 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from calib import qdq, verify
+from calib import observe, qdq, verify
 from calib.errors import DataError
 from calib.plan import Plan
 from calib.qdq import Form
 from calib.qdq.fp16 import round_scale
 from calib.qdq.rest import HEADROOM
-from calib.ranges import Range
+from calib.ranges import Range, RangeCounter
 from calib.scales import Origin, Scales
-from tests.models import node, parse, quantized, run, weight
+from tests.models import Memory, node, parse, quantized, run, weight
 
 X = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)
 TWO = "g (float[n, 8] x) => (float[n, 8] y) { h = MatMul(x, w1)  r = Relu(h)  y = MatMul(r, w2) }"
@@ -252,3 +252,26 @@ def test_rule_7_a_layer_that_the_plan_wants_in_fp32_is_built_so(tmp_path: Path) 
     ir.save(result.model, tmp_path / "m.onnx")
     found = {layer.name: layer for layer in verify.verify(tmp_path / "m.onnx").layers}
     assert (found["h"].asked, found["h"].built) == ("fp32", "fp32")
+
+
+def test_ranges_are_seen_and_the_smallest_only_where_it_matters() -> None:
+    text = "g (float[n, 8] x) => (float[n, 8] y) { a = Abs(x)  b = Add(a, c)  d = Div(x, b)  e = Exp(d)  y = MatMul(e, w) }"
+    model = parse(text, c=np.float32(0.25), w=W["w1"])
+    ranged = qdq.unranged(model)
+    assert {tensor for tensor, small in ranged.items() if small} == {"b"}
+    x = np.concatenate([X, np.full((1, 8), -7, np.float32)])
+    seen = observe.observe(model, Memory({"x": x}), ("e",), ranged, batch_size=1)
+    b = np.abs(x) + np.float32(0.25)
+    assert seen.ranges["a"] == Range(7.0, 0.0)
+    assert seen.ranges["b"] == Range(float(b.max()), float(b.min()))
+    assert seen.ranges["x"] == Range(7.0, float(np.abs(x).min()))
+    assert seen.ranges["d"].amax == pytest.approx(float(np.abs(x / b).max()), rel=1e-6)
+    assert seen.ranges["e"].smallest > 0, "from its histogram"
+
+
+def test_an_empty_array_has_no_range() -> None:
+    counter = RangeCounter()
+    counter.add_extremes(np.inf, -np.inf)
+    assert counter.range() == Range(0.0, 0.0)
+    counter.add_extremes(-np.inf, 2.0)
+    assert counter.range() == Range(np.inf, 0.0)

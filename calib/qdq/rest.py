@@ -19,7 +19,7 @@ INT8 needs no cast: QuantizeLinear takes the type of what it reads, DequantizeLi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -54,10 +54,30 @@ MOVEMENT = {
 }
 
 
-def unranged(model: ir.Model) -> tuple[str, ...]:
-    """Return the float tensors of a normalized model whose range must be observed, in graph order: all but moved ones."""
+def unranged(model: ir.Model) -> dict[str, bool]:
+    """Return the float tensors of a normalized model whose range must be observed: all but moved ones.
+
+    The value says whether the smallest magnitude matters too (rule 4), and not only the largest.
+    """
     values = [*model.graph.inputs, *(out for node in model.graph if not _moves(node) for out in node.outputs)]
-    return tuple(str(value.name) for value in values if value.dtype is ir.DataType.FLOAT)
+    small = {
+        str(source.name)
+        for node in model.graph
+        if node.op_type in _SMALL_MATTERS and (value := node.inputs[_SMALL_MATTERS[node.op_type]]) is not None
+        for source in _sources(value)
+    }
+    return {str(value.name): value.name in small for value in values if value.dtype is ir.DataType.FLOAT}
+
+
+def _sources(value: ir.Value) -> Iterator[ir.Value]:
+    """Yield the tensors whose values a moved tensor holds."""
+    producer = value.producer()
+    if producer is None or not _moves(producer):
+        yield value
+        return
+    for source in producer.inputs if producer.op_type == "Concat" else producer.inputs[:1]:
+        if source is not None:
+            yield from _sources(source)
 
 
 def mix(

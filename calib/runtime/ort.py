@@ -57,6 +57,8 @@ class OrtRunner:
         options.log_severity_level = 4  # what fails is in the exception
         options.intra_op_num_threads = threads or os.cpu_count() or 1
         options.add_session_config_entry("session.disable_quant_qdq", "1")
+        # As the graph is written; else what reads a tensor may run last, and every tensor stays in memory until then.
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         try:
             self._session = ort.InferenceSession(
                 path, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(_MOVING_QDQ)
@@ -131,12 +133,35 @@ class Reusing:
         return self._outputs
 
 
-def exposing(model: ir.Model, tensors: Iterable[str], threads: int | None = None) -> OrtRunner:
-    """Return a runner of the model whose outputs also include the given inner tensors."""
+LEAST, LARGEST = "calib_least:", "calib_largest:"
+"""What stands before a tensor's name in the names of the outputs that give its extremes."""
+
+
+def exposing(
+    model: ir.Model, tensors: Iterable[str], extremes: Iterable[str] = (), threads: int | None = None
+) -> OrtRunner:
+    """Return a runner of the model whose outputs also include inner tensors, and the extremes of others.
+
+    Args:
+        model: normalized.
+        tensors: names of float tensors that become outputs.
+        extremes: names of inner float32 tensors of which only the least and the largest value become outputs, as scalars
+            named LEAST and LARGEST and the name. They cost no memory: the tensor itself need not outlive its readers.
+        threads: as in OrtRunner.
+    """
     exposed = model.clone()
     already = {value.name for value in [*exposed.graph.outputs, *exposed.graph.inputs]}
     inner = {out.name: out for node in exposed.graph for out in node.outputs}
     exposed.graph.outputs.extend(inner[tensor] for tensor in tensors if tensor not in already)
+    for tensor in extremes:
+        for prefix, operator in ((LEAST, "ReduceMin"), (LARGEST, "ReduceMax")):
+            out = ir.Value(name=prefix + tensor, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(()))
+            keep = [ir.AttrInt64("keepdims", 0)]
+            node = ir.Node("", operator, [inner[tensor]], keep, outputs=[out], name=prefix + tensor)
+            producer = inner[tensor].producer()
+            assert producer is not None  # it is made by a node
+            exposed.graph.insert_after(producer, node)
+            exposed.graph.outputs.append(out)
     return in_memory(exposed, threads)
 
 
