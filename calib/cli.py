@@ -10,19 +10,15 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from calib.errors import CalibError
-
-if TYPE_CHECKING:
-    from calib.study import Finished
 
 
 class Rest(StrEnum):
@@ -79,6 +75,7 @@ def run(
     """Run a study, or what is left of it: sample, calibrate, quantize, evaluate, report, track."""
     from calib import report
     from calib import study as studies
+    from calib.cli_study import print_result
     from calib.tracking.mlflow_tracker import MlflowTracker
 
     declared = studies.load(study)
@@ -94,7 +91,7 @@ def run(
     if as_json:
         print((finished.folder / "study.json").read_text(encoding="utf-8"), end="")
     else:
-        _print_result(finished)
+        print_result(finished, Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120))
 
 
 @data_app.command("build")
@@ -317,31 +314,3 @@ class _RichProgress:
         task = self._bars.add_task(escape(title), total=total)
         yield lambda steps: self._bars.advance(task, steps)
         self._bars.update(task, completed=total)
-
-
-def _print_result(finished: Finished) -> None:
-    result, folder = finished.result, finished.folder
-    scores = list(result.candidates[0].metrics)
-    console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("model", no_wrap=True)
-    for title in (*scores, f"{result.budget_metric} - FP32", "95 % interval", "equal", "broken", "fixed", "MB"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in result.candidates:
-        name = f"{row.name} (control)" if row.kind == "control" else row.name
-        table.add_row(
-            escape(name),
-            *(f"{row.metrics[score]:.4f}" for score in scores),
-            f"{row.delta:+.4f}" if row.interval else "",
-            f"{row.interval.low:+.4f} to {row.interval.high:+.4f}" if row.interval else "",
-            f"{row.agreement:.1%}",
-            str(row.broken),
-            str(row.fixed),
-            f"{row.size_bytes / 1e6:.1f}",
-            style="bold" if row.name == result.verdict.candidate else "dim" if row.kind == "control" else "",
-        )
-    console.print(table)
-    console.print(f"[bold {'green' if result.verdict.passed else 'yellow'}]{escape(result.verdict.headline)}[/]")
-    for reason in result.verdict.reasons:
-        console.print(f"  {escape(reason)}")
-    print(f"\nReport  {folder / 'report' / 'index.html'}\nMLflow  {result.tracking_uri or 'not tracked'}")

@@ -274,3 +274,15 @@ class TestSamplesInTheRun:
             if not load_result(path / "study.json").include_samples
         )
         assert not any(self.texts(newest).values())
+
+
+def test_a_layer_in_fp16_beside_an_fp32_rest(study: Path, tmp_path: Path, calib) -> None:
+    study.write_text(study.read_text() + '\n[quantize]\nrest = "fp32"\n\n[plan.layers]\nclassify = "fp16"\n')
+    assert calib("run", study, "--runs", tmp_path / "runs", "--no-track").status == 0
+    result = load_result(only_run(tmp_path / "runs") / "study.json")
+    assert [(row.name, row.asked, row.built) for row in result.precision] == [
+        ("conv", "int8", "int8"),
+        ("classify", "fp16", "fp16"),
+    ]
+    assert result.built is not None
+    assert (result.built.int8_asked, result.built.int8_built) == (1, 1)

@@ -154,7 +154,9 @@ class _Stages:
         path = self._place.path / f"{prefix}stats.npz"
         bound = {"model_sha256": self.model_sha256, "data_sha256": samples.sha256}
         tensors = qdq.quantizable(model)
-        ranged = qdq.unranged(model) if self._study.config.quantize.rest == "fp16" else None
+        declared = self._study.config
+        halves = (declared.quantize.rest, declared.plan.default, *declared.plan.layers.values())
+        ranged = qdq.unranged(model) if "fp16" in halves else None
         kind = "noise" if prefix else "calibration data"
         if not path.exists():
             with self._stage(
