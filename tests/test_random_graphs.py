@@ -59,7 +59,8 @@ def test_every_operator_opset_and_quirk_is_drawn() -> None:
     assert any(graph.ids for graph in drawn)
 
 
-@settings(max_examples=120)
+# The same graphs on every machine: a change is judged by what it does, not by the draw. Other draws: remove derandomize.
+@settings(max_examples=120, derandomize=True)
 @given(graphs())
 def test_a_quantized_graph_is_as_near_as_its_scales_allow(graph: Graph) -> None:
     quantize_and_check(graph)
