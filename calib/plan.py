@@ -63,19 +63,16 @@ def apply(plan: Plan, layers: Iterable[str]) -> Mapping[str, Precision]:
         ConfigError: a name or pattern of the plan matches no layer.
     """
     names = list(layers)
-    return dict.fromkeys(names, Precision(plan.default)) | _matches(plan, names)
+    return dict.fromkeys(names, Precision(plan.default)) | named(plan, names)
 
 
-def named(plan: Plan, layers: Iterable[str]) -> frozenset[str]:
-    """Return the layers that the plan names, exactly or by a pattern.
+def named(plan: Plan, layers: Iterable[str]) -> dict[str, Precision]:
+    """Return the precision of the layers that the plan names, exactly or by a pattern.
 
     Raises:
         ConfigError: as `apply`.
     """
-    return frozenset(_matches(plan, list(layers)))
-
-
-def _matches(plan: Plan, names: list[str]) -> dict[str, Precision]:
+    names = list(layers)
     result: dict[str, Precision] = {}
     exact = [key for key in plan.layers if key in set(names)]
     for key in [*(k for k in plan.layers if k not in exact), *exact]:

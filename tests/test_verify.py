@@ -131,6 +131,10 @@ MOVED = {
     "DepthToSpace": [node("DepthToSpace", "x_dq", "d", blocksize=2), node("Concat", "d d d d", "m", axis=1)],
     "MaxPool": [node("MaxPool", "x_dq", "m", kernel_shape=[2, 2])],
     "Pad": [node("Pad", "x_dq pads", "m")],
+    "Tile": [node("Tile", "x_dq twice", "m")],
+    "Expand": [node("Expand", "x_dq larger", "m")],
+    "SpaceToDepth": [node("SpaceToDepth", "x_dq", "d", blocksize=2), node("DepthToSpace", "d", "m", blocksize=2)],
+    "Dropout": [node("Dropout", "x_dq", "m")],
     "Reshape": [node("Reshape", "x_dq shape", "m")],
     "Slice": [node("Slice", "x_dq one eight two", "m")],
     "Split": [node("Split", "x_dq", "m n", axis=2, num_outputs=2)],
@@ -177,6 +181,8 @@ def test_int8_passes_operators_that_move_values(tmp_path: Path, name: str) -> No
         "eight": np.array([8]),
         "pads": np.array([0, 0, 1, 1] * 2),
         "shape": np.array([2, 16, 9, 16]),
+        "twice": np.array([1, 1, 2, 1]),
+        "larger": np.array([2, 16, 12, 12]),
     }
     nodes = [*qdq("x"), *MOVED[name], *weight(0), conv(x="m")]
     layer = verify.verify(save(tmp_path / "m.onnx", nodes, {**CONV, **constants})).layers[0]

@@ -10,9 +10,11 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from calib import scales as scales_module
+from calib.graph.values import is_constant, subgraphs
 from calib.scales import WeightScale
 
 QUANTIZABLE = ("Conv", "ConvTranspose", "MatMul", "Gemm")
+_FURTHEST = 8  # nodes between a layer and where its output is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,11 @@ def find(model: ir.Model) -> tuple[Layer, ...]:
             continue
         operands = [(index, value) for index, value in enumerate(node.inputs[:2]) if value is not None]
         weights = tuple(
-            Weight(str(value.name), _channel_axis(node, index, value)) for index, value in operands if _constant(value)
+            Weight(str(value.name), _channel_axis(node, index, value))
+            for index, value in operands
+            if is_constant(value)
         )
-        activations = tuple(str(value.name) for _, value in operands if not _constant(value))
+        activations = tuple(str(value.name) for _, value in operands if not is_constant(value))
         if activations:
             result.append(Layer(str(node.name), node.op_type, activations, weights))
     return tuple(result)
@@ -60,12 +64,9 @@ def enclosed(model: ir.Model) -> dict[str, str]:
     """Return, by name, where each would-be layer inside an If, Loop or Scan is; such layers stay in float."""
     result = {}
     for node in model.graph:
-        for attribute in node.attributes.values():
-            if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-                graphs = [attribute.as_graph()] if attribute.type is ir.AttributeType.GRAPH else attribute.as_graphs()
-                for inner in (inner for graph in graphs for inner in ir.traversal.RecursiveGraphIterator(graph)):
-                    if inner.op_type in QUANTIZABLE:
-                        result[str(inner.name)] = f"inside {node.op_type} '{node.name}'"
+        for inner in (inner for graph in subgraphs(node) for inner in ir.traversal.RecursiveGraphIterator(graph)):
+            if inner.op_type in QUANTIZABLE:
+                result[str(inner.name)] = f"inside {node.op_type} '{node.name}'"
     return result
 
 
@@ -90,41 +91,55 @@ def weight_values(model: ir.Model, tensor: str) -> npt.NDArray[np.generic]:
     return np.asarray(constant.numpy())
 
 
-def _constant(value: ir.Value) -> bool:
-    return value.is_initializer() and not value.is_graph_input()
+def output_axis(node: ir.Node, index: int, rank: int) -> int:
+    """Return the axis along which a constant operand of a Conv, Gemm or MatMul has its output channels.
 
+    A batched weight [..., K, N] of a MatMul has a scale for each of the N columns, shared by the batch.
 
-def _channel_axis(node: ir.Node, index: int, value: ir.Value) -> int | None:
-    rank = len(value.shape) if value.shape is not None else 0
+    Args:
+        node: the layer.
+        index: of the operand, 0 or 1.
+        rank: of the operand.
+    """
     if node.op_type == "Conv":
         return 0
-    if node.op_type == "ConvTranspose":  # TensorRT's documentation says axis 1, its kernels have said axis 0
-        return None
     if node.op_type == "Gemm":
-        transposed = node.attributes.get_int("transB" if index == 1 else "transA", 0)
         # Output channels are the columns of B and the rows of A; a transposed operand is stored the other way round.
-        return (0 if transposed else 1) if index == 1 else (1 if transposed else 0)
-    if rank < 2 or _is_packed_projection(node):
-        return None
-    # A batched weight [..., K, N] has a scale for each of the N columns, shared by the batch.
+        transposed = bool(node.attributes.get_int("transB" if index == 1 else "transA", 0))
+        return 0 if transposed == (index == 1) else 1
     return rank - 1 if index == 1 else rank - 2
 
 
-def _is_packed_projection(node: ir.Node) -> bool:
-    """Whether a MatMul makes several tensors at once, as the packed query, key and value of attention.
+def is_cut(node: ir.Node, *, reshaped: bool) -> bool:
+    """Whether what a node makes is cut into several tensors, as the packed query, key and value of attention are.
 
-    TensorRT-RTX 1.7 takes such a layer apart along its channels, and builds it in INT8 only if they share one scale.
+    Args:
+        node: a MatMul or another layer.
+        reshaped: whether only cuts after a Reshape count.
     """
-    value, reshaped = node.outputs[0], False
-    for _ in range(6):
+    value, waiting = node.outputs[0], reshaped
+    for _ in range(_FURTHEST):
         readers = list(value.consumers())
-        parts = sum(reader.op_type in ("Slice", "Gather") for reader in readers)
-        split = any(reader.op_type == "Split" for reader in readers)
-        if reshaped and (parts > 1 or split):
+        cuts = [reader for reader in readers if reader.op_type in ("Slice", "Gather", "Split")]
+        if not waiting and (len(cuts) > 1 or any(len(cut.outputs) > 1 for cut in cuts)):
             return True
         following = [reader for reader in readers if reader.op_type in ("Add", "Reshape", "Transpose")]
         if len(following) != 1:
             return False
-        reshaped = reshaped or following[0].op_type == "Reshape"
+        waiting = waiting and following[0].op_type != "Reshape"
         value = following[0].outputs[0]
     return False
+
+
+def _channel_axis(node: ir.Node, index: int, value: ir.Value) -> int | None:
+    """Return the axis of a weight's scales, None for one scale: as `output_axis`, but for what TensorRT does not build.
+
+    TensorRT-RTX 1.7 takes a MatMul whose output is reshaped and cut apart along its channels, and builds it in INT8 only if
+    they share one scale. Of a ConvTranspose TensorRT's documentation says axis 1, its kernels have said axis 0.
+    """
+    rank = len(value.shape) if value.shape is not None else 0
+    if node.op_type == "ConvTranspose":
+        return None
+    if node.op_type == "MatMul" and (rank < 2 or is_cut(node, reshaped=True)):
+        return None
+    return output_axis(node, index, rank)

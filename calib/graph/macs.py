@@ -13,11 +13,12 @@ Taps that fall on padding, or on output that is cropped, are counted as all othe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import onnx_ir as ir
 
 from calib.graph import shapes
+from calib.graph.values import subgraphs
 
 Sizes = tuple[int, ...] | None
 
@@ -32,7 +33,7 @@ def is_counted(node: ir.Node) -> bool:
     """Whether `count` tells all: not for other domains, for some operators, and for what an If, Loop or Scan runs."""
     if node.op_type in _UNKNOWN or node.domain not in ("", "ai.onnx"):
         return False
-    inner = (found for attribute in node.attributes.values() for found in _inner(attribute))
+    inner = (found for graph in subgraphs(node) for found in ir.traversal.RecursiveGraphIterator(graph))
     return all(found.op_type not in _COUNTED and is_counted(found) for found in inner)
 
 
@@ -59,11 +60,6 @@ def _recurrent(x: Sizes, weight: Sizes, recurrence: Sizes) -> int | None:
     if x is None or weight is None or recurrence is None:
         return None
     return x[0] * x[1] * (math.prod(weight) + math.prod(recurrence))
-
-
-def _inner(attribute: ir.Attr) -> Iterator[ir.Node]:
-    if attribute.type is ir.AttributeType.GRAPH:
-        yield from ir.traversal.RecursiveGraphIterator(attribute.as_graph())
 
 
 def weights(node: ir.Node) -> tuple[ir.Value, ...]:

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from calib.errors import ConfigError, ModelError
 from calib.graph import load
 from calib.graph.passes.bare import ERRORS, through_onnx
+from calib.graph.passes.reference import compute
 
 _SMALL = 1024
 """Most values of a constant that is computed here: those that make up a shape are few."""
@@ -131,17 +131,8 @@ def _compute(
         feeds = {str(name): known[name] for name in node.input if name}
     else:
         return None
-    info = [
-        onnx.helper.make_tensor_value_info(k, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for k, a in feeds.items()
-    ]
-    graph = onnx.helper.make_graph([node], "node", info, [onnx.ValueInfoProto(name=node.output[0])])
-    model = onnx.helper.make_model(graph, opset_imports=opsets)
-    try:
-        (array,) = map(np.asarray, ReferenceEvaluator(model).run(None, feeds))
-    except Exception:  # onnx's reference lacks some operators: what depends on this then stays unknown, which is shown
-        return None
-    return array if array.size <= _SMALL else None
+    array = compute(node, feeds, opsets)
+    return array if array is not None and array.size <= _SMALL else None
 
 
 def _merge(model: ir.Model, inferred: ir.Model) -> None:

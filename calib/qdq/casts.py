@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from calib.graph import names
+from calib.graph.values import array_of, input_of, is_constant, subgraphs
 from calib.qdq import fp16
 
 
@@ -73,7 +73,7 @@ class _Rewriter:
             node.replace_input_with(1, self._as(scale, ir.DataType.FLOAT16))
 
     def _rewrite_captured(self, node: ir.Node) -> None:
-        for graph in _subgraphs(node):
+        for graph in subgraphs(node):
             for inner in ir.traversal.RecursiveGraphIterator(graph):
                 for index, value in enumerate(inner.inputs):
                     if value is not None and self._native.get(value) is ir.DataType.FLOAT16:
@@ -158,32 +158,6 @@ class _Rewriter:
             elif node.op_type == "Cast" and source and source.dtype is result.dtype and not result.is_graph_output():
                 ir.convenience.replace_all_uses_with(result, source)
                 self._graph.remove(node, safe=True)
-
-
-def is_constant(value: ir.Value) -> bool:
-    """Whether a value is an initializer that no feed can replace."""
-    return value.is_initializer() and not value.is_graph_input()
-
-
-def array_of(value: ir.Value) -> npt.NDArray[np.float32]:
-    """Return a constant's values."""
-    assert value.const_value is not None
-    return np.asarray(value.const_value.numpy(), np.float32)
-
-
-def input_of(node: ir.Node, index: int) -> ir.Value:
-    """Return an input that the operator requires."""
-    value = node.inputs[index]
-    assert value is not None
-    return value
-
-
-def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attr in node.attributes.values():
-        if attr.type is ir.AttributeType.GRAPH:
-            yield attr.as_graph()
-        elif attr.type is ir.AttributeType.GRAPHS:
-            yield from attr.as_graphs()
 
 
 def _suffix(kind: ir.DataType) -> str:

@@ -11,6 +11,7 @@ from calib import plan as plans
 from calib.errors import ModelError
 from calib.graph import layers as graph_layers
 from calib.graph.layers import Layer
+from calib.graph.values import input_of
 from calib.plan import Plan, Precision
 
 _SHARING = {
@@ -103,8 +104,8 @@ def place(model: ir.Model, plan: Plan) -> Placement:
         raise ModelError(
             f"the model has no {', '.join(graph_layers.QUANTIZABLE)} on data: there is nothing to quantize"
         )
-    precision = plans.apply(plan, [layer.name for layer in layers])
-    named = plans.named(plan, [layer.name for layer in layers])
+    names = [layer.name for layer in layers]
+    precision, named = plans.apply(plan, names), plans.named(plan, names)
     nodes = {str(node.name): node for node in model.graph}
     left = {}
     for layer in layers:
@@ -195,15 +196,15 @@ def _reads(model: ir.Model, int8: set[str]) -> Iterator[Read]:
         if node.op_type == "Add" and len(node.inputs) == 2:
             residual = _residual(node, int8, order)
             if residual is not None:
-                yield Read(str(node.name), residual, str(_at(node, residual).name), 5)
+                yield Read(str(node.name), residual, str(input_of(node, residual).name), 5)
         elif node.op_type == "Concat" and id(node.outputs[0]) in quantized:
             if all(_from_int8(value, int8) or id(value) in quantized for value in node.inputs):
                 for index, value in enumerate(node.inputs):
                     yield Read(str(node.name), index, str(value.name) if value is not None else "", 7)
         elif node.op_type == "LayerNormalization":
-            producer = _before_movement(_at(node, 0)).producer()
+            producer = _before_movement(input_of(node, 0)).producer()
             if producer is not None and producer.op_type == "Conv" and producer.name in int8:
-                yield Read(str(node.name), 0, str(_at(node, 0).name), 9)
+                yield Read(str(node.name), 0, str(input_of(node, 0).name), 9)
 
 
 def _residual(node: ir.Node, int8: set[str], order: Mapping[int, int]) -> int | None:
@@ -223,7 +224,7 @@ def _before_movement(value: ir.Value) -> ir.Value:
     """Return the tensor that was reshaped and transposed into this one, and read by nothing else on the way."""
     producer = value.producer()
     while producer is not None and producer.op_type in ("Reshape", "Transpose") and len(value.uses()) == 1:
-        value = _at(producer, 0)
+        value = input_of(producer, 0)
         producer = value.producer()
     return value
 
@@ -277,9 +278,3 @@ def _shares(node: ir.Node) -> bool:
         return False
     nearest = node.op_type == "Resize" and node.attributes.get_string("mode", "nearest") == "nearest"
     return nearest or (node.op_type in _SHARING and node.outputs[0].dtype in (None, ir.DataType.FLOAT))
-
-
-def _at(node: ir.Node, index: int) -> ir.Value:
-    value = node.inputs[index]
-    assert value is not None  # the operator requires it
-    return value

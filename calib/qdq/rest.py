@@ -25,16 +25,17 @@ import onnx
 import onnx_ir as ir
 
 from calib.graph import load as graph_load
+from calib.graph.layers import QUANTIZABLE
+from calib.graph.values import array_of, input_of, is_constant, subgraphs
 from calib.plan import Precision
 from calib.qdq import fp16
-from calib.qdq.casts import Convertible, array_of, input_of, is_constant, rewrite
+from calib.qdq.casts import Convertible, rewrite
 from calib.ranges import Range
 
 HEADROOM = 4.0
 """How many times larger than the largest value seen a value may get before FP16 overflows."""
 
 _SMALL_MATTERS = {"Div": 1, "Sqrt": 0, "Log": 0, "Reciprocal": 0}  # operator -> the input in question
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 # The values of the output are values of the inputs.
 MOVEMENT = {
@@ -106,7 +107,7 @@ def mix(
         else:
             chooser.pass_over(node)
     for node in model.graph:
-        if node.op_type in _WEIGHTED and node not in half and not _is_quantized(node):
+        if node.op_type in QUANTIZABLE and node not in half and not _is_quantized(node):
             for reader in node.outputs[0].consumers():
                 if half.pop(reader, None):
                     reasons[str(reader.name)] = f"it reads '{node.name}', which TensorRT would else compute in FP16"
@@ -155,13 +156,13 @@ class _Chooser:
         if node.op_type == "Cast":
             source = node.inputs[0]
             return source is not None and (source in self._integral or source.dtype not in _FLOATS)
-        if node.op_type in _WEIGHTED:
+        if node.op_type in QUANTIZABLE:
             return False
         data = [v for v in node.inputs if v is not None and v.dtype is ir.DataType.FLOAT and not is_constant(v)]
         return bool(data) and all(value in self._integral for value in data)
 
     def _signature(self, node: ir.Node) -> Convertible | str:
-        if any(attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for attr in node.attributes.values()):
+        if any(subgraphs(node)):
             return "it holds a subgraph, which stays in FP32"
         if node.domain not in ("", "ai.onnx"):
             return f"its operator is of the domain {node.domain}, about which ONNX says nothing"

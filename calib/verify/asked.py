@@ -15,28 +15,10 @@ import onnx
 import onnx_ir as ir
 
 from calib.errors import ModelError
+from calib.graph.layers import QUANTIZABLE, is_cut, output_axis
+from calib.graph.lint.reading import MOVEMENT
+from calib.graph.values import is_constant
 from calib.verify import redundant
-
-WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-MOVES = frozenset(
-    [
-        "Cast",
-        "Concat",
-        "DepthToSpace",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "MaxPool",
-        "Pad",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    ]
-)
-"""Operators that leave values as they are; TensorRT moves a DequantizeLinear past them (tests/test_verify.py)."""
 
 _FLOAT = {
     ir.DataType.FLOAT: "fp32",
@@ -117,7 +99,7 @@ def read(model: onnx.ModelProto) -> tuple[tuple[Asked, ...], tuple[Asked, ...]]:
         if node.domain not in ("", "ai.onnx") or len(node.inputs) < 2:
             continue
         operands = tuple(_operand(node, value, constants) for value in node.inputs[:2] if value is not None)
-        if node.op_type in WEIGHTED:
+        if node.op_type in QUANTIZABLE:
             needless = str(node.name) in unread or all(operand.constant for operand in operands)
             layers.append(_layer(node, operands, twins[str(node.name)], needless=needless))
         elif node.op_type == "Add" and _is_quantized_residual(operands):
@@ -140,7 +122,7 @@ def _constants(nodes: Iterable[ir.Node]) -> set[ir.Value]:
     found: set[ir.Value] = set()
     for node in nodes:
         sources = [value for value in node.inputs if value is not None]
-        found.update(value for value in sources if value.is_initializer() and not value.is_graph_input())
+        found.update(value for value in sources if is_constant(value))
         if node.op_type == "Constant" or (sources and all(value in found for value in sources)):
             found.update(node.outputs)
     return found
@@ -152,7 +134,7 @@ def _operand(layer: ir.Node, value: ir.Value, constants: set[ir.Value]) -> Opera
     moved = False
     for _ in range(_FURTHEST):
         node = value.producer()
-        if node is None or node.op_type in (*WEIGHTED, "QuantizeLinear"):
+        if node is None or node.op_type in (*QUANTIZABLE, "QuantizeLinear"):
             break
         if node.op_type == "DequantizeLinear":
             outside = node.graph is not layer.graph
@@ -160,7 +142,7 @@ def _operand(layer: ir.Node, value: ir.Value, constants: set[ir.Value]) -> Opera
             return Operand(name, constant, _is_int8(node), path, _scale_axis(node), moved, outside)
         sources = [source for source in node.inputs if source is not None]
         data = [source for source in sources if constant or source not in constants]
-        if node.op_type in MOVES:
+        if node.op_type in MOVEMENT:
             data, moved = sources[:1], True
         elif len(data) == 1:
             between.append(f"{node.op_type} '{node.name}'")
@@ -189,7 +171,14 @@ def _layer(node: ir.Node, operands: tuple[Operand, ...], twin: str, *, needless:
     int8 = all(operand.int8 for operand in operands) or any(operand.constant and operand.int8 for operand in operands)
     precision = "int8" if int8 else _type(node.inputs[0])
     return Asked(
-        str(node.name), node.op_type, precision, operands, _weight_axis(node), _is_packed(node), twin, needless
+        str(node.name),
+        node.op_type,
+        precision,
+        operands,
+        _weight_axis(node),
+        is_cut(node, reshaped=False),
+        twin,
+        needless,
     )
 
 
@@ -199,24 +188,8 @@ def _type(value: ir.Value | None) -> str:
 
 
 def _weight_axis(node: ir.Node) -> int | None:
-    if node.op_type == "Conv":
-        return 0
-    if node.op_type == "Gemm":
-        return 0 if node.attributes.get_int("transB", 0) else 1
     weight = node.inputs[1]
     rank = len(weight.shape) if weight is not None and weight.shape is not None else 0
-    return rank - 1 if node.op_type == "MatMul" and rank > 1 else None
-
-
-def _is_packed(node: ir.Node) -> bool:
-    value = node.outputs[0]
-    for _ in range(_FURTHEST):
-        readers = [use.node for use in value.uses()]
-        cuts = [reader for reader in readers if reader.op_type in ("Slice", "Gather", "Split")]
-        if len(cuts) > 1 or any(len(cut.outputs) > 1 for cut in cuts):
-            return True
-        following = [reader for reader in readers if reader.op_type in ("Add", "Reshape", "Transpose")]
-        if len(following) != 1:
-            return False
-        value = following[0].outputs[0]
-    return False
+    if node.op_type == "ConvTranspose" or (node.op_type == "MatMul" and rank < 2):
+        return None
+    return output_axis(node, 1, rank)

@@ -35,7 +35,7 @@ EVERYTHING = Plan(layers={"*": "int8"})
 RULES = {
     "reads": ("calib.qdq.quantize", "_agreeing", lambda reads, nodes, scales: iter(())),
     "shared": ("calib.qdq", "unify", lambda amax, shared: dict(amax)),
-    "packed": ("calib.graph.layers", "_is_packed_projection", lambda node: False),
+    "packed": ("calib.graph.layers", "is_cut", lambda node, *, reshaped: False),
 }
 
 

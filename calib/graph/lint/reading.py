@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
-from calib.graph import load
+from calib.graph import load, values
 from calib.graph.layers import QUANTIZABLE
 
 MOVEMENT = frozenset(
@@ -70,7 +70,7 @@ def is_constant(value: ir.Value, depth: int = 8) -> bool:
     """Whether a value is an initializer that no caller can replace, or is computed, in few steps, from such alone."""
     producer = value.producer()
     if producer is None:
-        return value.is_initializer() and not value.is_graph_input()
+        return values.is_constant(value)
     read = [source for source in producer.inputs if source is not None]
     if not read or is_quantize(producer) or is_dequantize(producer):
         return producer.op_type == "Constant"

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from calib.graph import load
 from calib.graph.finding import Finding, Rule, place
-from calib.graph.layers import QUANTIZABLE
+from calib.graph.layers import QUANTIZABLE, output_axis
 from calib.graph.lint import reading
 from calib.graph.operators import UNSUPPORTED
 
@@ -98,13 +98,7 @@ def _channel_axis(node: ir.Node, index: int, operand: reading.Operand, where: st
     rank = reading.rank(operand.value)
     if axis is None or rank is None:
         return
-    if node.op_type == "Conv":
-        expected = 0
-    elif node.op_type == "Gemm":
-        transposed = bool(node.attributes.get_int("transB" if index == 1 else "transA", 0))
-        expected = 0 if transposed == (index == 1) else 1
-    else:
-        expected = rank - 1 if index == 1 else rank - 2
+    expected = output_axis(node, index, rank)
     if axis != expected:
         weight = f"its weight '{operand.value.name}' has scales along axis {axis}"
         yield _AXIS.at(where, f"{weight}, and output channels along {expected}: TensorRT runs it in float")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
 
 from calib.graph import load
 from calib.graph.names import initializer
+from calib.graph.passes.reference import compute
 from calib.graph.passes.said import Said, count
 
 _Array = npt.NDArray[np.generic]
@@ -39,7 +39,9 @@ class FoldConstants(ir.passes.InPlacePass):
         folded = 0
         for node in load.all_nodes(model):
             constants = _constants(node)
-            result = _evaluate(node, constants, imports) if constants and _is_small(node, constants) else None
+            result = (
+                compute(ir.to_proto(node), constants, imports) if constants and _is_small(node, constants) else None
+            )
             if result is not None and _is_plain(result):
                 made = node.outputs[0]
                 made.replace_all_uses_with(initializer(model.graph, str(made.name), np.asarray(result, order="C")))
@@ -76,20 +78,3 @@ def _is_small(node: ir.Node, constants: Mapping[str, _Array]) -> bool:
         data, indices = (constants[str(value.name)] for value in node.inputs if value is not None)
         elements = indices.size * data.size // max(1, data.shape[node.attributes.get_int("axis", 0)])
     return elements <= max(_SMALL, total)
-
-
-def _evaluate(
-    node: ir.Node, constants: Mapping[str, _Array], imports: Sequence[onnx.OperatorSetIdProto]
-) -> _Array | None:
-    """Return the result; None of an invalid node, which stays, so that the runtime says what is wrong with it."""
-    inputs = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in constants]
-    output = onnx.helper.make_tensor_value_info(str(node.outputs[0].name), onnx.TensorProto.UNDEFINED, None)
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph([ir.to_proto(node)], "node", inputs, [output]), opset_imports=imports
-    )
-    try:
-        with np.errstate(all="ignore"):
-            (result,) = ReferenceEvaluator(model).run(None, dict(constants))
-            return np.asarray(result)
-    except (ValueError, TypeError, IndexError, RuntimeError):
-        return None
