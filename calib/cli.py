@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -15,9 +13,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from calib import cli_sets
+from calib.cli_common import BatchSize, Json, Out, RichProgress, log
 from calib.errors import CalibError
 
 
@@ -41,16 +40,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="INT8 calibration studio for TensorRT.",
 )
-data_app = typer.Typer(no_args_is_help=True, help="Sample sets.")
 cache_app = typer.Typer(no_args_is_help=True, help="TensorRT calibration caches (TensorRT <= 10).")
-app.add_typer(data_app, name="data")
+app.add_typer(cli_sets.app, name="data")
 app.add_typer(cache_app, name="cache")
-
-_log = Console(stderr=True)
-
-Out = Annotated[Path, typer.Option("-o", "--out", help="File or folder to write.")]
-Json = Annotated[bool, typer.Option("--json", help="Print a machine's answer on stdout.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Samples a batch; changes memory and speed, not the scales.")]
 
 
 def main() -> None:
@@ -58,10 +50,10 @@ def main() -> None:
     try:
         app()
     except CalibError as error:
-        _log.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        log.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        _log.print("Stopped; run the same command to go on.")
+        log.print("Stopped; run the same command to go on.")
         sys.exit(130)
 
 
@@ -81,7 +73,7 @@ def run(
     declared = studies.load(study)
     tracker = MlflowTracker(runs) if track else None
     uri, command = tracker.uri if tracker else "", shlex.join(["calib", "run", str(study)])
-    with _RichProgress() as progress:
+    with RichProgress() as progress:
         finished = studies.run(declared, runs, progress, tracking_uri=uri, command=command)
         with progress.stage("Writing the report", 1):
             report.render(finished.result, finished.folder / "report", images=finished.folder)
@@ -92,23 +84,6 @@ def run(
         print((finished.folder / "study.json").read_text(encoding="utf-8"), end="")
     else:
         print_result(finished, Console(soft_wrap=True, width=None if sys.stdout.isatty() else 120))
-
-
-@data_app.command("build")
-def data_build(
-    recipe: Annotated[Path, typer.Argument(help="Recipe file (TOML).")],
-    out: Out,
-) -> None:
-    """Write the calibration and the evaluation set of a recipe; twice gives the same bytes."""
-    from calib.data import recipe as recipes
-
-    declared = recipes.load(recipe)
-    with _RichProgress() as progress:
-        total = declared.calibration.samples + declared.evaluation.samples
-        with progress.stage("Sampling the data", total) as advance:
-            calibration, evaluation = recipes.build(recipe, out, advance)
-    for samples in (calibration, evaluation):
-        print(f"{samples.where}  {len(samples)} samples  sha256 {samples.sha256}")
 
 
 @app.command()
@@ -150,7 +125,7 @@ def calibrate(
     from calib import calibrators, pipeline, scales
 
     calibrator = calibrators.parse(method)
-    with _RichProgress() as progress:
+    with RichProgress() as progress:
         found = pipeline.calibrate(model, data, calibrator, plan, batch_size=batch_size, progress=progress)
     scales.save(found, out)
     print(f"{out}  {len(found.activations)} activations, {len(found.weights)} weights, {calibrator.name}")
@@ -179,7 +154,7 @@ def quantize(
     from calib.qdq import Decisions, Form
 
     form = Form(rest.value, weights.value)
-    with _RichProgress() as progress:
+    with RichProgress() as progress:
         decisions = Decisions.of(pipeline.quantize(model, scales, plan, form, data, out, progress))
     if as_json:
         print(json.dumps(asdict(decisions), indent=1))
@@ -212,7 +187,7 @@ def verify(
     from calib.cli_verify import print_verification
 
     shapes = verifying.parse(shape or [])
-    with _RichProgress() as progress, progress.stage("Building with TensorRT", 2 if against else 1):
+    with RichProgress() as progress, progress.stage("Building with TensorRT", 2 if against else 1):
         found = verifying.verify(model, shapes, against=against)
     if out:
         verifying.save(found, out)
@@ -236,7 +211,7 @@ def evaluate(
     """Score a model, and compare it with another on the same samples."""
     from calib import pipeline
 
-    with _RichProgress() as progress:
+    with RichProgress() as progress:
         answer = pipeline.score(model, data, metric, against, batch_size=batch_size, progress=progress)
     if as_json:
         print(json.dumps(answer, indent=1))
@@ -293,24 +268,3 @@ def cache_export(
     found = scales_module.load(scales)
     caches.write(found, out, header)
     print(f"{out}  {len(found.activations)} tensors")
-
-
-class _RichProgress:
-    """Progress bars on stderr, one a stage; they stay, so that a log shows what was done."""
-
-    def __init__(self) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        self._bars = Progress(*columns, console=_log)
-
-    def __enter__(self) -> _RichProgress:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    @contextmanager
-    def stage(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        task = self._bars.add_task(escape(title), total=total)
-        yield lambda steps: self._bars.advance(task, steps)
-        self._bars.update(task, completed=total)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -96,7 +97,8 @@ def _load_file(location: str, base: Path | None) -> types.ModuleType:
     path = ((base or Path.cwd()) / location).resolve()
     if not path.is_file():
         raise ConfigError(f"{path} does not exist")
-    name = f"calib_user_{path.stem}"
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    name = f"calib_user_{path.stem}_{content[:12]}"  # what was recorded of a file must be what runs
     if name in sys.modules and sys.modules[name].__file__ == str(path):
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 _DECIDING = ("calib", "numba", "numpy", "onnx", "onnx-ir", "onnxruntime", "rapidfuzz")
-_RECORDED = ("datasets", "matplotlib", "mlflow", "scipy")
+_RECORDED = ("datasets", "matplotlib", "mlflow", "pydicom", "scikit-learn", "scipy")
 
 
 def deciding_versions() -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import onnx_ir as ir
 from calib import calibrators, environment, evaluate, metrics, observe, plan, qdq, scales
 from calib.calibrators import Calibrator
 from calib.data import sets
+from calib.data.batch import Samples
 from calib.data.sets import SampleSet
 from calib.errors import DataError
 from calib.evaluate import Evaluation
@@ -22,7 +25,7 @@ from calib.plan import Plan
 from calib.progress import Progress
 from calib.qdq import Form, Quantized
 from calib.runtime import ort
-from calib.scales import Origin, Scales
+from calib.scales import PREPARATION_KEY, Origin, Scales
 from calib.statistics import Observed
 
 
@@ -42,8 +45,14 @@ def calibrate(
     if calibrator.needs_linear:
         with progress.stage("Second pass", len(samples)) as advance:
             seen = observe.observe_linear(model, samples, seen, batch_size=batch_size, progress=advance)
-    origin = Origin(calibrator.name, graph_load.sha256(model_path), samples.sha256, environment.deciding_versions())
+    origin = origin_of(calibrator, graph_load.sha256(model_path), samples)
     return scales_from(model, chosen, seen, calibrator, origin)
+
+
+def origin_of(calibrator: Calibrator, model_sha256: str, samples: Samples) -> Origin:
+    """Return what scales of this calibrator, model and set are bound to."""
+    preparation = samples.preparation if isinstance(samples, SampleSet) else {}
+    return Origin(calibrator.name, model_sha256, samples.sha256, environment.deciding_versions(), preparation)
 
 
 def scales_from(model: ir.Model, chosen: Plan, seen: Observed, calibrator: Calibrator, origin: Origin) -> Scales:
@@ -131,7 +140,19 @@ def load_plan(path: Path | None) -> Plan:
 
 def _evaluate(model: Path, samples: SampleSet, metric: str, batch_size: int, progress: Progress) -> Evaluation:
     with progress.stage(f"Evaluating {model.name}", len(samples)) as advance, ort.OrtRunner(model) as runner:
+        _check_preparation(model, runner.metadata, samples)
         scorer = metrics.make(metric, {}, runner.metadata)
         return evaluate.evaluate(
             runner, samples, scorer, model_sha256=graph_load.sha256(model), batch_size=batch_size, progress=advance
+        )
+
+
+def _check_preparation(model: Path, metadata: Mapping[str, str], samples: SampleSet) -> None:
+    """Refuse a set that is prepared otherwise than the calibration set of a quantized model was."""
+    calibrated = json.loads(metadata.get(PREPARATION_KEY, "{}"))
+    if calibrated and samples.preparation and calibrated != dict(samples.preparation):
+        keys = sorted(k for k in {*calibrated, *samples.preparation} if calibrated.get(k) != samples.preparation.get(k))
+        raise DataError(
+            f"{samples.where} is prepared otherwise than what {model} was calibrated on ({', '.join(keys)} differ): build "
+            "the set with the same recipe, or calibrate again"
         )

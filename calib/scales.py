@@ -19,7 +19,10 @@ from calib.errors import ConfigError, DataError
 from calib.profiles import Profile
 from calib.ranges import Range
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+PREPARATION_KEY = "calib.preparation"
+"""Where `calib quantize` writes in a model how its calibration inputs were prepared, as JSON."""
+
 MIN_SCALE = float(np.finfo(np.float32).tiny)
 """Smallest scale that is written: below it float32 is subnormal, which TensorRT reads as zero."""
 
@@ -46,12 +49,14 @@ class Origin:
         model_sha256: of the model as published; "" when unknown (an imported cache).
         data_sha256: of the calibration set; "" when unknown.
         versions: packages that had a part in the numbers.
+        preparation: how the calibration inputs were made, as `calib.data.prepare` records it; empty when unknown.
     """
 
     calibrator: str
     model_sha256: str = ""
     data_sha256: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    preparation: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +113,7 @@ def save(scales: Scales, path: Path) -> None:
         "model_sha256": scales.origin.model_sha256,
         "data_sha256": scales.origin.data_sha256,
         "versions": dict(scales.origin.versions),
+        "preparation": dict(scales.origin.preparation),
         "activations": {tensor: float(scale) for tensor, scale in scales.activations.items()},
         "weights": {tensor: _weight_entry(scale) for tensor, scale in scales.weights.items()},
         "ranges": {tensor: [_number(r.amax), _number(r.smallest)] for tensor, r in scales.ranges.items()},
@@ -129,6 +135,7 @@ def load(path: Path) -> Scales:
             str(document["model_sha256"]),
             str(document["data_sha256"]),
             {str(k): str(v) for k, v in document["versions"].items()},
+            dict(document["preparation"]),
         )
         activations = {str(tensor): _float32([scale])[0] for tensor, scale in document["activations"].items()}
         weights = {str(tensor): _read_weight(entry) for tensor, entry in document["weights"].items()}

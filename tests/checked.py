@@ -18,8 +18,8 @@ import onnx_ir as ir
 import onnxruntime
 
 from calib import calibrators, observe, pipeline, qdq
-from calib.data import sets
-from calib.data.sets import Batch, InputSpec
+from calib.data import batch as batches
+from calib.data.batch import Batch, InputSpec
 from calib.graph import load, normalize
 from calib.graph.lint import lint
 from calib.plan import Plan
@@ -46,6 +46,10 @@ class Memory:
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
 
+    @property
+    def blocks(self) -> list[int]:
+        return [0] * len(self)
+
     def batches(self, size: int, specs: Mapping[str, InputSpec] | None = None) -> Iterator[Batch]:
         fixed = [spec.shape[0] for spec in (specs or {}).values() if spec.shape and isinstance(spec.shape[0], int)]
         size = fixed[0] if fixed else size
@@ -55,7 +59,7 @@ class Memory:
                 {k: a[start : start + size] for k, a in self.arrays.items()}, ("s",) * len(positions), positions
             )
             if specs is not None:
-                sets.check(batch, specs, self.where)
+                batches.check(batch, specs, self.where)
             yield batch
 
 

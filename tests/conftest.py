@@ -125,7 +125,7 @@ RECIPE = """
 name = "lines"
 source = "user_code.py:lines"
 target = "text"
-stratify = "device"
+stratify = ["device"]
 group = "page"
 seed = 3
 

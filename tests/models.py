@@ -8,7 +8,7 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from calib import observe, qdq
-from calib.data.sets import Batch, InputSpec
+from calib.data.batch import Batch, InputSpec
 from calib.graph import layers, normalize
 from calib.plan import Plan
 from calib.qdq import Form, Quantized
@@ -41,6 +41,10 @@ class Memory:
 
     def __len__(self) -> int:
         return self.count
+
+    @property
+    def blocks(self) -> list[int]:
+        return [0] * len(self)
 
     def batches(self, size: int, specs: Mapping[str, InputSpec] | None = None) -> Sequence[Batch]:
         return [Batch(self.feeds, tuple(f"sample-{i}" for i in range(self.count)), tuple(range(self.count)))]

@@ -1,47 +1,12 @@
-"""Selection and sample sets: deterministic, stratified, disjoint by group, exact on disk."""
+"""Sample sets: exact on disk, whatever the batch."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from calib.data import noise, select, sets
+from calib.data import noise, sets, writing
 from calib.errors import DataError
-
-DEVICES = ["flatbed"] * 11 + ["fax"] * 4 + ["phone"] * 4 + ["thermal"]
-
-
-def records(count: int) -> list[dict[str, str]]:
-    return [{"id": f"s{i}", "document": f"d{i // 7}", "device": DEVICES[(i // 7) % 20]} for i in range(count)]
-
-
-@given(st.integers(0, 2**31))
-def test_no_group_on_both_sides_and_strata_in_proportion(seed: int) -> None:
-    log = records(2800)
-    chosen = select.select(log, 64, 100, seed=seed, stratify="device", group="document")
-    sides = [[log[i] for i in side] for side in (chosen.calibration, chosen.evaluation)]
-    assert [len(side) for side in sides] == [64, 100]
-    assert not {r["document"] for r in sides[0]} & {r["document"] for r in sides[1]}
-    devices = [r["device"] for r in sides[1]]
-    assert {d: devices.count(d) for d in set(devices)} == {"flatbed": 55, "fax": 20, "phone": 20, "thermal": 5}
-
-
-def test_selection_does_not_depend_on_the_order_of_the_source() -> None:
-    log = records(1400)
-    one = select.select(log, 32, 64, seed=3, stratify="device", group="document")
-    other = select.select(log[::-1], 32, 64, seed=3, stratify="device", group="document")
-    assert [log[i]["id"] for i in one.calibration] == [log[::-1][i]["id"] for i in other.calibration]
-    assert one != select.select(log, 32, 64, seed=4, stratify="device", group="document")
-
-
-def test_too_few_samples_in_a_stratum_are_named() -> None:
-    log = [{"id": str(i), "device": "fax" if i < 2 else "flatbed"} for i in range(40)]
-    with pytest.raises(DataError, match=r"it needs .* more of '(fax|flatbed)'"):
-        select.select(log, 30, 30, seed=0, stratify="device")
-    with pytest.raises(DataError, match="column 'site', which not every sample"):
-        select.select(log, 2, 2, seed=0, stratify="site")
 
 
 def samples(count: int) -> list[tuple[str, dict[str, np.ndarray], dict[str, str | int]]]:
@@ -55,7 +20,7 @@ def samples(count: int) -> list[tuple[str, dict[str, np.ndarray], dict[str, str 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000])
 def test_every_sample_comes_once_in_batches_of_one_shape(size: int, tmp_path: Path) -> None:
-    written = sets.write(tmp_path / "set", samples(200))
+    written = writing.write(tmp_path / "set", samples(200))
     by_position = {}
     for batch in written.batches(size):
         assert len(batch.ids) <= size
@@ -68,18 +33,18 @@ def test_every_sample_comes_once_in_batches_of_one_shape(size: int, tmp_path: Pa
 
 
 def test_a_set_is_written_the_same_twice_and_read_back(tmp_path: Path) -> None:
-    one, two = (sets.write(tmp_path / name, samples(150), {"recipe": "r", "target": "n"}) for name in "ab")
+    one, two = (writing.write(tmp_path / name, samples(150), {"recipe": "r", "target": "n"}) for name in "ab")
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert len(files) == 4
     assert all((tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes() for name in files)
     assert one.sha256 == two.sha256 == sets.read(tmp_path / "a").sha256
     assert sets.read(tmp_path / "a").entries == one.entries
-    shuffled = sets.write(tmp_path / "c", samples(150)[::-1])
+    shuffled = writing.write(tmp_path / "c", samples(150)[::-1])
     assert shuffled.sha256 == one.sha256, "the identity of the data does not depend on its order"
 
 
 def test_a_changed_shard_is_noticed(tmp_path: Path) -> None:
-    sets.write(tmp_path / "set", samples(9))
+    writing.write(tmp_path / "set", samples(9))
     shard = tmp_path / "set" / "shard-00001.npz"
     arrays = dict(np.load(shard))
     arrays["x"][1, 0, 0] += 1
@@ -92,12 +57,12 @@ def test_another_folder_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.txt").write_text("words")
     with pytest.raises(DataError, match="exists and is not a sample set"):
-        sets.write(tmp_path / "precious", samples(3))
+        writing.write(tmp_path / "precious", samples(3))
     assert (tmp_path / "precious" / "thesis.txt").exists()
 
 
 def test_noise_has_the_shapes_and_ranges_and_not_the_values(tmp_path: Path) -> None:
-    written = sets.write(tmp_path / "set", samples(30))
+    written = writing.write(tmp_path / "set", samples(30))
     control = noise.like(written)
     pairs = list(zip(written.batches(4), control.batches(4), strict=True))
     for real, made in pairs:

@@ -133,7 +133,7 @@ class TestSets:
         }
         for name, content in contents.items():
             (tmp_path / f"{name}.npz").write_bytes(content)
-            refused_scales(model, tmp_path / f"{name}.npz", f"{name}.npz", "not a readable npz", "make it again")
+            refused_scales(model, tmp_path / f"{name}.npz", f"{name}.npz", "write it again")
 
     def test_pickled_objects_are_never_loaded(self, tmp_path: Path, model: Path, refused_scales: Command) -> None:
         class Trap:
@@ -141,7 +141,7 @@ class TestSets:
                 return (Path.touch, (tmp_path / "sprung",))
 
         data = npz(tmp_path / "d.npz", x=np.array([Trap()], dtype=object))
-        refused_scales(model, data, "d.npz", "not a readable npz")
+        refused_scales(model, data, "d.npz", "pickled Python objects, which are never loaded")
         assert not (tmp_path / "sprung").exists()
 
     @pytest.mark.parametrize(

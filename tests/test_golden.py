@@ -13,7 +13,7 @@ import onnx_ir as ir
 import pytest
 
 from calib import cache, calibrators, evaluate, metrics, observe, pipeline, qdq, scales
-from calib.data import sets
+from calib.data import writing
 from calib.data.sets import SampleSet
 from calib.graph import layers, load, normalize
 from calib.histogram import Histogram, LinearCounter
@@ -78,8 +78,8 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[SampleSet, SampleSe
             yield f"line-{i}", {"x": x}, {"text": str(texts[i])}
 
     return (
-        sets.write(folder / "calibration", samples(0, 128), {"target": "text"}),
-        sets.write(folder / "evaluation", samples(128, 288), {"target": "text"}),
+        writing.write(folder / "calibration", samples(0, 128), {"target": "text"}),
+        writing.write(folder / "evaluation", samples(128, 288), {"target": "text"}),
     )
 
 

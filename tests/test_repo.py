@@ -6,6 +6,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer.main
 
@@ -16,11 +17,26 @@ from calib.study import load
 from calib.study.config import StudyConfig
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "tensorrt", "tensorrt_rtx", "pycuda", "mlflow", "datasets", "onnxruntime", "matplotlib")
+HEAVY = (
+    "torch",
+    "tensorrt",
+    "tensorrt_rtx",
+    "pycuda",
+    "mlflow",
+    "datasets",
+    "onnxruntime",
+    "matplotlib",
+    "sklearn",
+    "scipy",
+    "pyarrow",
+    "pydicom",
+)
 COMMANDS = [
     "run",
     "data",
     "data build",
+    "data check",
+    "data compare",
     "inspect",
     "calibrate",
     "quantize",
@@ -99,8 +115,12 @@ def test_the_wheel_holds_the_package_alone(tmp_path: Path) -> None:
     assert not [name for name in names if "__pycache__" in name]
 
 
-def test_the_readmes_study_loads(tmp_path: Path) -> None:
-    (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def test_the_readmes_study_and_recipe_load(tmp_path: Path) -> None:
+    block, data = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "study.toml").write_text(block)
+    (tmp_path / "my-data.toml").write_text(data)
+    declared = recipe.load(tmp_path / "my-data.toml")
+    picture = recipe.preparer(declared, tmp_path).apply({"image": np.zeros((300, 400, 3), np.uint8)})
+    assert picture["x"].shape == (3, 224, 224)
     found = config.load(tmp_path / "study.toml", StudyConfig)
     assert found.plan.layers == {"head.*": "fp16"}

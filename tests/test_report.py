@@ -15,7 +15,9 @@ import pytest
 from PIL import Image, ImageDraw
 
 from calib.errors import DataError
+from calib.quality.result import Duplicate, Duplicates, Quality
 from calib.report import render
+from calib.report.quality import quality_view
 from calib.report.text import compare, judge, markdown, rare, signed
 from calib.study.result import (
     Built,
@@ -30,8 +32,9 @@ from calib.study.result import (
     TensorRange,
     Verdict,
 )
+from tests import quality_case
+from tests.quality_case import IMG
 
-IMG = "<img src=x onerror=alert(1)>"
 HOSTILE = (IMG, "</script><script>alert(1)</script>", "a|b", "`tick` *star* [x](http://e.example)", "nul\x00\u202eesc")
 DEVICES = {"flatbed": 180, "fax": 64, "phone": 96, "thermal": 24}
 # name, kind, delta, half width, agreement, broken, fixed
@@ -136,6 +139,7 @@ def study(folder: Path) -> StudyResult:
         tensors=tuple(_tensor(i, name) for i, name in enumerate(names)), flips=_flips(folder),
         precision=(
             LayerPrecision("p2o.Conv.0", "Conv", "int8", "int8", ""), LayerPrecision(IMG, "MatMul", "fp16", "fp16", HOSTILE[1])),
+        quality=quality_case.quality(),
         built=Built("TensorRT-RTX 1.7.1", 2.5, 109, 86, 1, 1),
         verdict=Verdict(True, "mse", "INT8 (mse) keeps CER within 0.005 of FP32", (
             "The whole 95 % interval of the difference, +0.0002 to +0.0046, is below the budget of 0.0050.",
@@ -221,7 +225,14 @@ def test_markdown_is_escaped(rendered: Path) -> None:
 def test_figures_are_standalone_svg(rendered: Path) -> None:
     files = sorted((rendered / "report/figures").glob("*.svg"))
     tensors = [f"tensor-{i:02d}" for i in range(1, 7)]
-    assert [f.stem for f in files] == ["candidates", "slice-values", "slices", *tensors]
+    judged = ["clipped-1", "drift-1", "drift-2", "samples", "tensors"]
+    assert [f.stem for f in files] == [
+        "candidates",
+        *(f"quality-{name}" for name in judged),
+        "slice-values",
+        "slices",
+        *tensors,
+    ]
     for file in files:
         root = ElementTree.parse(file).getroot()
         assert root.get("role") == "img" and root.get("aria-label")
@@ -295,6 +306,89 @@ def test_an_interval_across_the_budget_is_not_shown_rather_than_passed(tmp_path:
     assert '<span class="pill">Not shown</span>' in (tmp_path / "a/index.html").read_text()
     render(crossed, tmp_path / "b", images=tmp_path)
     assert "its interval is not wholly within the budget" in (tmp_path / "b/index.html").read_text()
+
+
+def test_the_judgement_of_the_calibration_set_is_shown_and_warned_of(rendered: Path) -> None:
+    for name in ("index.html", "report.md"):
+        page = _page((rendered / "report" / name).read_text()).text.replace("\\", "")
+        for sentence in (
+            "With 128 samples 4 of 30 scales (mse) may be off by more than 1 %", "About 1,500 samples would do",
+            "more than 128", "Not one calibration sample is of device = thermal: the scales never saw such data",
+            "62.0 % of its samples lose more", "1 calibration sample is in evaluation too, and 14 nearly. What is found",
+            "The calibration set and evaluation differ", "1 exact, 14 near", "The other 20 scales may be off by",
+        ):  # fmt: skip
+            assert sentence in page, (name, sentence)
+        assert "Not one calibration sample comes from" not in page  # the same as the second, said once
+        for hostile in (
+            quality_case.NAMES[0],
+            "a|b[/red]",
+            f"note {IMG}",
+            f"hash {IMG}",
+            f"line-{IMG}",
+            f"la<b>el| = {IMG}",
+        ):
+            assert hostile in page, (name, hostile)
+    html = (rendered / "report/index.html").read_text()
+    assert '<tr class="best"><th scope="row">mse</th><td>364</td>' in html  # the best candidate's scales among all
+    assert 'class="pill bad">slice missing' in html and 'class="pill good">alike' in html
+
+
+def test_a_good_calibration_set_gives_no_caution(tmp_path: Path) -> None:
+    result = dataclasses.replace(
+        study(tmp_path), tensors=(), flips=(), quality=quality_case.good(), calibration=SetInfo(128, "cd" * 32, {}, 31)
+    )
+    render(result, tmp_path / "report", images=tmp_path)
+    html, source = (tmp_path / "report/index.html").read_text(), (tmp_path / "report/report.md").read_text()
+    for content in (html, source):
+        assert "32 of the 128 samples would do" in content
+        assert "No slices were named" in content
+    assert 'class="caution"' not in html and "Caution:" not in source
+    answers = html.split('<dl class="answers">')[1].split("</dl>")[0]
+    assert answers.count('class="pill good"') == 4 and answers.count("pill") == 4
+
+
+def test_what_was_not_judged_is_said_and_its_figures_are_removed(tmp_path: Path) -> None:
+    result = dataclasses.replace(study(tmp_path), tensors=(), flips=())
+    render(result, tmp_path / "report", images=tmp_path)
+    assert list((tmp_path / "report/figures").glob("quality-*"))
+    nothing = Quality(16, None, (), (), (), ("No model was given.",))
+    for quality, sentences in (
+        (nothing, ("Whether there are enough samples was not judged", "clip of other data was not judged",
+                   "looks like other data was not judged", "on both sides was not judged", "No model was given")),
+        (None, ("was not judged in this study",)),
+    ):  # fmt: skip
+        render(dataclasses.replace(result, quality=quality), tmp_path / "report", images=tmp_path)
+        assert not list((tmp_path / "report/figures").glob("quality-*"))
+        for name in ("index.html", "report.md"):
+            for sentence in sentences:
+                assert sentence in (tmp_path / "report" / name).read_text(), (name, sentence)
+        assert "Not one calibration sample comes from: thermal" in (tmp_path / "report/index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "sizes", "worst"),
+    [(1, (8, 16), 0.034), (2, (4, 8, 16), 5.0), (7, (16, 32, 64, 128), 0.0), (300, (8, 16, 32, 64, 128), 0.011)],
+)
+def test_figures_of_few_and_of_many_tensors(tensors: int, sizes: tuple[int, ...], worst: float) -> None:
+    clipped = dataclasses.replace(quality_case.coverage(tensors=tensors), worst=())
+    zero = tuple(dataclasses.replace(clip, share=0.0, calibration=None) for clip in clipped.tensors)
+    part = quality_case.drift(tensors=tensors, beyond=False, detectable=0.5)
+    judged = Quality(
+        sizes[-1], quality_case.sufficiency(tensors, sizes, worst=worst, known=False),
+        (clipped, dataclasses.replace(clipped, tensors=zero, slices=zero)), (dataclasses.replace(part, shifts=()), part),
+        (Duplicates("evaluation", 0, 1, (Duplicate("a", "b", "near", 0.9),), "hash"),), (),
+    )  # fmt: skip
+    shown = quality_view(judged, "mse")
+    assert [answer.word for answer in shown.answers] == [
+        "enough" if worst == 0 else "more needed", "slice missing", "slice missing", "not shown", "not shown", "duplicates",
+    ]  # fmt: skip
+    for drawing in shown.drawings:
+        root = ElementTree.fromstring(drawing.file)
+        width, height = (float(side) for side in root.get("viewBox", "").split()[2:])
+        assert 500 < width < 700 and 100 < height < 800
+        for item in root.iter("text"):
+            assert "nan" not in (item.text or "")
+    assert len(shown.drawings) == 6
 
 
 def test_large_images_are_left_out_of_the_page_and_said_so(tmp_path: Path) -> None:

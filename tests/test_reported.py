@@ -16,7 +16,7 @@ import pytest
 from onnx import numpy_helper
 
 from calib import verify
-from calib.data import sets
+from calib.data import writing
 from calib.graph import save
 from calib.qdq import Form
 from calib.runtime.ort import OrtRunner
@@ -259,7 +259,7 @@ def test_fp16_where_values_are_large_or_small_stays_exact(ready: Ready) -> None:
 def test_free_sizes_are_calibrated_with_images_of_several(tmp_path: Path, calib: Command) -> None:
     case = nets.convolutions("batch", "h", "w")
     images = [normal(3, *size) for size in ((16, 24), (16, 24), (11, 40), (20, 9), (16, 24))]
-    sets.write(tmp_path / "set", ((f"image-{i}", {"x": image}, {}) for i, image in enumerate(images)))
+    writing.write(tmp_path / "set", ((f"image-{i}", {"x": image}, {}) for i, image in enumerate(images)))
     onnx.save(case.proto, tmp_path / "model.onnx")
     calibrate = calib("calibrate", tmp_path / "model.onnx", tmp_path / "set", "-m", "max", "-o", tmp_path / "s.json")
     assert calibrate.status == 0, calibrate.err

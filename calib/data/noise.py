@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calib.data import sets
-from calib.data.sets import Batch, InputSpec, SampleSet
+from calib.data.batch import Batch, InputSpec
+from calib.data.sets import SampleSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class NoiseSet:
     def sha256(self) -> str:
         """Digest of what decides the noise."""
         return hashlib.sha256(f"noise {sorted(self.ranges.items())} {self.like.sha256}".encode()).hexdigest()
+
+    @property
+    def blocks(self) -> list[int]:
+        """Block of each sample."""
+        return self.like.blocks
 
     def __len__(self) -> int:
         """Return the number of samples."""

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from calib import config
-from calib.data import select, sets, sources
-from calib.data.sets import SampleSet
-from calib.errors import ConfigError, DataError
+from calib.data import sources
+from calib.data.prepare import Preparation, Preparer
+from calib.data.select import Part, Rules
+from calib.errors import ConfigError
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of the two sets; `samples` is its size."""
-
-    samples: int
-
-    def __post_init__(self) -> None:
-        """Check the size."""
-        if self.samples < 1:
-            raise ConfigError(f"samples must be at least 1, not {self.samples}")
+MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +22,21 @@ class Recipe:
 
     Attributes:
         name: of the data.
-        source: "path/file.py:factory" or "package.module:factory"; a path is relative to the recipe.
+        source: a built-in one (`calib.data.sources`), "path/file.py:factory" or "package.module:factory"; a path is
+            relative to the recipe.
         calibration: what the scales come from.
         evaluation: what the metric is measured on; shares no group with calibration.
-        options: the factory's arguments.
+        options: the source's arguments.
         target: metadata column with the right answer.
-        stratify: metadata column whose shares both sets keep.
+        stratify: metadata columns whose values, crossed, are the strata.
         group: metadata column of what belongs together (document, patient, site).
+        time: metadata column that `since` and `until` speak of.
         seed: another seed chooses other samples.
+        limit: records that are read at most; an endless stream needs it. 0: all.
+        skip: samples that may be left out because they cannot be read. 0: the first one is an error.
+        features: what diverse selection looks at: "model", or "module:attribute" of a function from inputs to a vector.
+        prepare: how each model input is made of the source's fields.
+        prepare_function: or the user's function that makes them.
     """
 
     name: str
@@ -48,9 +45,36 @@ class Recipe:
     evaluation: Part
     options: dict[str, Any] = field(default_factory=dict)
     target: str = ""
-    stratify: str = ""
+    stratify: tuple[str, ...] = ()
     group: str = ""
+    time: str = ""
     seed: int = 0
+    limit: int = 0
+    skip: int = 0
+    features: str = ""
+    prepare: dict[str, Preparation] = field(default_factory=dict)
+    prepare_function: str = ""
+
+    def __post_init__(self) -> None:
+        """Check what no single key shows."""
+        for key, value in (("limit", self.limit), ("skip", self.skip)):
+            if value < 0:
+                raise ConfigError(f"{key} must be 0 or more, not {value}")
+        diverse = [part.method for part in (self.calibration, self.evaluation) if part.method != "random"]
+        if diverse and not self.features:
+            raise ConfigError(f"method '{diverse[0]}' needs features: 'model', or 'module:attribute' of a function")
+        if self.features not in ("", MODEL) and ":" not in self.features:
+            raise ConfigError(f"features must be 'model' or 'module:attribute', not '{self.features}'")
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether samples are chosen by what the model makes of them."""
+        return self.features == MODEL and any(p.method != "random" for p in (self.calibration, self.evaluation))
+
+    @property
+    def rules(self) -> Rules:
+        """What selection needs to know."""
+        return Rules(self.stratify, self.group, self.time, self.seed)
 
 
 def load(path: Path) -> Recipe:
@@ -62,41 +86,25 @@ def load(path: Path) -> Recipe:
     return config.load(path, Recipe)
 
 
-def identity(path: Path) -> str:
-    """Return the sha256 of a recipe and, when its source is a file, of that file: what decides which samples come."""
-    recipe = load(path)
-    return hashlib.sha256(path.read_bytes() + config.code(recipe.source, path.parent)).hexdigest()
-
-
-def build(path: Path, folder: Path, progress: Callable[[int], None] | None = None) -> tuple[SampleSet, SampleSet]:
-    """Write folder/calibration and folder/evaluation; building twice gives the same bytes.
+def preparer(recipe: Recipe, base: Path) -> Preparer:
+    """Return what makes model inputs of a sample's fields; `base` is the recipe's folder.
 
     Raises:
-        ConfigError: the recipe is wrong.
-        DataError: a sample cannot be read, or too few exist.
+        ConfigError: the declaration is wrong, or the user's function does not exist.
     """
-    recipe = load(path)
-    source = sources.open_source(recipe.source, recipe.options, path.parent)
-    records = sources.records(source)
-    if recipe.target and any(recipe.target not in record for record in records):
-        raise DataError(f"{path}: target '{recipe.target}' is a column that not every sample of the source has")
-    chosen = select.select(
-        records,
-        recipe.calibration.samples,
-        recipe.evaluation.samples,
-        seed=recipe.seed,
-        stratify=recipe.stratify,
-        group=recipe.group,
-    )
+    return Preparer.of(recipe.prepare, recipe.prepare_function, base)
 
-    def samples(positions: tuple[int, ...]) -> Iterator[tuple[str, sets.Inputs, sets.Metadata]]:
-        for position in positions:
-            record = records[position]
-            yield str(record["id"]), sources.inputs(source, position, str(record["id"])), record
-            if progress:
-                progress(1)
 
-    header = {"recipe": recipe.name, "target": recipe.target, "stratify": recipe.stratify, "group": recipe.group}
-    calibration = sets.write(folder / "calibration", samples(chosen.calibration), {**header, "part": "calibration"})
-    evaluation = sets.write(folder / "evaluation", samples(chosen.evaluation), {**header, "part": "evaluation"})
-    return calibration, evaluation
+def identity(path: Path) -> str:
+    """Return a sha256 of what decides which samples come.
+
+    That is the recipe, the user's code that it names, and for built-in sources the names, sizes and times of their files.
+    """
+    recipe, digest = load(path), hashlib.sha256(path.read_bytes())
+    for reference in (recipe.source, recipe.prepare_function, recipe.features):
+        digest.update(config.code(reference, path.parent))
+    if ":" not in recipe.source:
+        for file in sources.open_source(recipe.source, recipe.options, path.parent).files():
+            status = file.stat()
+            digest.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+    return digest.hexdigest()

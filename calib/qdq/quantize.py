@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +18,7 @@ from calib.qdq import fp16
 from calib.qdq import rest as rests
 from calib.qdq.placement import Placement, Read, place
 from calib.qdq.write import WeightForm, Writer
-from calib.scales import Scales
+from calib.scales import PREPARATION_KEY, Scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ def quantize(model: ir.Model, plan: Plan, scales: Scales, form: Form) -> Quantiz
     writer.remove_unread()
     if scales.profile:
         result.metadata_props[profiles.METADATA_KEY] = profiles.encode(scales.profile)
+    if scales.origin.preparation:
+        result.metadata_props[PREPARATION_KEY] = json.dumps(scales.origin.preparation)
     shared = tuple(
         group for group in placement.shared if len({scales.activations.get(tensor) for tensor in group}) == 1
     )

@@ -18,6 +18,8 @@ from calib.study.result import StudyResult
 
 __all__ = ["render"]
 
+_FIGURES = ("candidates.svg", "slices.svg", "slice-values.svg", "quality-*.svg", "tensor-*.svg")
+
 
 def render(result: StudyResult, folder: Path, *, images: Path) -> None:
     """Write a study's report.
@@ -54,7 +56,7 @@ def render(result: StudyResult, folder: Path, *, images: Path) -> None:
         _write(folder / "images" / name, content)
     _write(folder / "report.md", markdown.encode())
     _write(folder / "index.html", html.encode())
-    _remove(folder / "figures", ("candidates.svg", "slices.svg", "slice-values.svg", "tensor-*.svg"), drawings)
+    _remove(folder / "figures", _FIGURES, drawings)
     _remove(folder / "images", ("flip-*.png",), pictures)
 
 

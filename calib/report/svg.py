@@ -58,6 +58,14 @@ class Drawing:
     file: str  # a standalone document with its own colours
 
 
+@dataclass(frozen=True, slots=True)
+class Captioned:
+    """A drawing and its caption."""
+
+    drawing: Drawing
+    caption: str
+
+
 def drawing(make: Callable[_Arguments, tuple[str, str, Figure]]) -> Callable[_Arguments, Drawing]:
     """Turn a function that returns a name, a description and a figure into one that returns a Drawing."""
 

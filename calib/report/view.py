@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from calib.report import text
 from calib.report.figures import ForestRow, forest, values
-from calib.report.svg import Drawing
+from calib.report.quality import QualityView, quality_view
+from calib.report.quality_words import cautions
+from calib.report.svg import Captioned, Drawing
 from calib.report.tensors import TensorView, tensor_view
 from calib.study.result import Candidate, Interval, LayerPrecision, SliceScore, StudyResult
 
@@ -40,14 +42,6 @@ class SliceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A drawing and its caption."""
-
-    drawing: Drawing
-    caption: str
-
-
-@dataclass(frozen=True, slots=True)
 class StratumRow:
     """A line of the table of both sets."""
 
@@ -68,22 +62,24 @@ class View:
     level: str
     metrics: tuple[str, ...]  # column order: the budget metric first
     candidates: tuple[CandidateRow, ...]
-    candidates_figure: Figure
+    candidates_figure: Captioned
     cautions: tuple[str, ...]
     controls: tuple[str, ...]
     slices: tuple[SliceRow, ...]
-    slice_figures: tuple[Figure, ...]
+    slice_figures: tuple[Captioned, ...]
     compared: tuple[str, ...]  # names of SliceRow.others
     precision: str
     exceptions: tuple[LayerPrecision, ...]  # layers that are not INT8, or were built otherwise
     tensors: tuple[TensorView, ...]
+    quality: QualityView | None
     strata: tuple[StratumRow, ...]
 
     @property
     def drawings(self) -> tuple[Drawing, ...]:
         """All figures, in the order of the page."""
         tensors = tuple(tensor.drawing for tensor in self.tensors)
-        return (self.candidates_figure.drawing, *(f.drawing for f in self.slice_figures), *tensors)
+        quality = self.quality.drawings if self.quality else ()
+        return (self.candidates_figure.drawing, *(f.drawing for f in self.slice_figures), *quality, *tensors)
 
 
 def view(result: StudyResult) -> View:
@@ -112,6 +108,7 @@ def view(result: StudyResult) -> View:
         precision=_precision(result),
         exceptions=tuple(row for row in result.precision if row.reason or row.asked != "int8"),
         tensors=tuple(tensor_view(i, tensor, series) for i, tensor in enumerate(result.tensors, 1)),
+        quality=quality_view(result.quality, best.name) if result.quality else None,
         strata=tuple(
             StratumRow(s, result.calibration.by_stratum.get(s, 0), result.evaluation.by_stratum.get(s, 0))
             for s in dict.fromkeys((*result.calibration.by_stratum, *result.evaluation.by_stratum))
@@ -169,7 +166,7 @@ def _forest_row(
     return ForestRow(label, delta, low, high, status, text.number(value), **flags)
 
 
-def _candidates_figure(result: StudyResult, best: Candidate) -> Figure:
+def _candidates_figure(result: StudyResult, best: Candidate) -> Captioned:
     metric = text.title(result.budget_metric)
     rows, statuses = [], []
     for c in result.candidates:
@@ -192,7 +189,7 @@ def _candidates_figure(result: StudyResult, best: Candidate) -> Figure:
     drawing = forest(
         "candidates", rows, metric=metric, budget=_budget(result), description=f"{metric}: {text.plain(description)}"
     )
-    return Figure(drawing, caption)
+    return Captioned(drawing, caption)
 
 
 def _slice_rows(result: StudyResult, baseline: Candidate, best: Candidate) -> tuple[SliceRow, ...]:
@@ -219,7 +216,7 @@ def _slice_rows(result: StudyResult, baseline: Candidate, best: Candidate) -> tu
 
 def _slice_figures(
     result: StudyResult, rows: tuple[SliceRow, ...], baseline: Candidate, best: Candidate
-) -> tuple[Figure, ...]:
+) -> tuple[Captioned, ...]:
     metric, shown = text.title(result.budget_metric), rows[:_FIGURE_ROWS]
     left_out = f" The first {len(shown)} of {len(rows)} slices are drawn." if len(shown) < len(rows) else ""
     overall = _forest_row(
@@ -246,12 +243,12 @@ def _slice_figures(
         description=f"{metric} of every candidate on each slice",
     )
     return (
-        Figure(
+        Captioned(
             deltas,
             f"{best.name} on each slice: a slice to the worse side of “all samples” loses more than the average tells. "
             f"The worst is {worst.column} = {worst.value} at {text.signed(worst.score.delta)}.{left_out}",
         ),
-        Figure(
+        Captioned(
             everyone,
             f"{metric} of FP32 (tick) and of every candidate on the same slices. Look for a slice where the marks "
             f"spread: there the choice of calibrator matters. Controls are only in the table.{left_out}",
@@ -284,6 +281,7 @@ def _cautions(result: StudyResult, best: Candidate) -> tuple[str, ...]:
                 "data makes no visible difference."
             )
     missing = [s for s in result.evaluation.by_stratum if not result.calibration.by_stratum.get(s)]
-    if result.calibration.by_stratum and missing:
+    told = result.quality is not None and any(part.uncovered for part in result.quality.coverage)
+    if result.calibration.by_stratum and missing and not told:
         found.append(f"Not one calibration sample comes from: {', '.join(missing)}.")
-    return tuple(found)
+    return (*found, *(cautions(result.quality, best.name) if result.quality else ()))

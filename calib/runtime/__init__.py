@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from calib.data.sets import InputSpec
+from calib.data.batch import InputSpec
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 

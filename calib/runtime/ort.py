@@ -19,7 +19,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from calib.data.sets import InputSpec, Samples
+from calib.data.batch import InputSpec, Samples
 from calib.errors import ModelError
 from calib.graph import save
 from calib.runtime import Arrays

@@ -27,9 +27,16 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class DataConfig:
-    """`recipe` is a path relative to the study file."""
+    """The data.
+
+    Attributes:
+        recipe: path of the recipe, relative to the study file.
+        judge: whether the calibration set is judged: its size, what the scales clip of the evaluation set, how the two
+            sets differ, and whether they share samples. It costs a float pass over each set.
+    """
 
     recipe: str
+    judge: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def find(
         for position in positions[np.argsort(-change[positions], kind="stable")][:_SHOWN]:
             entry = samples.entries[position]
             visible = shown.include_samples
-            hidden = {"id", samples.target} if visible else {*entry.metadata} - {samples.stratify, *shown.slices}
+            hidden = {"id", samples.target} if visible else {*entry.metadata} - {*samples.stratify, *shown.slices}
             result.append(
                 Flip(
                     candidate=other.name,

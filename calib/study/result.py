@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-FORMAT_VERSION = 2
+from calib.quality.result import Quality
+
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class SetInfo:
 
     samples: int
     sha256: str  # of the manifest's sample hashes
-    by_stratum: dict[str, int]  # value of the recipe's stratify column -> number of samples
+    by_stratum: dict[str, int]  # values of the recipe's stratify columns -> number of samples
     groups: int  # number of distinct groups (documents, patients); 0 when the recipe names none
 
 
@@ -161,6 +163,7 @@ class StudyResult:
     tensors: tuple[TensorRange, ...]  # most clipped first
     flips: tuple[Flip, ...]
     precision: tuple[LayerPrecision, ...]  # of the best candidate, in graph order
+    quality: Quality | None  # of the calibration set; None when it was not judged
     built: Built | None  # None when TensorRT is not installed, refused the model, or was not asked; a note says which
     verdict: Verdict
     include_samples: bool

@@ -19,6 +19,7 @@ from calib import (
     calibrators,
     environment,
     evaluate,
+    judging,
     metrics,
     observe,
     pipeline,
@@ -28,8 +29,9 @@ from calib import (
     verify,
 )
 from calib.calibrators import Calibrator
-from calib.data import noise, recipe, sets
-from calib.data.sets import Samples, SampleSet
+from calib.data import building, noise, recipe, sets
+from calib.data.batch import Samples
+from calib.data.sets import SampleSet
 from calib.errors import MissingDependencyError, ModelError
 from calib.evaluate import Evaluation
 from calib.graph import load as graph_load
@@ -39,9 +41,8 @@ from calib.metrics import Metric
 from calib.progress import Progress
 from calib.qdq import Decisions, Form
 from calib.runtime import ort
-from calib.scales import Origin
 from calib.statistics import Observed
-from calib.study import codec, folder, precision, summary
+from calib.study import codec, folder, judged, precision, summary
 from calib.study.config import Study
 from calib.study.evaluated import Evaluated
 from calib.study.folder import RunFolder
@@ -90,8 +91,12 @@ def run(study: Study, root: Path, progress: Progress, *, tracking_uri: str = "",
         tracking_uri=tracking_uri,
         command=command,
     )
+    if study.config.data.judge:
+        found = judged.judged(study, place, result, judged.Data(model, seen, calibration, evaluation), progress)
+        result = replace(result, quality=found)
     if study.config.quantize.verify:
-        result = replace(stages.verified(result), seconds=place.seconds)
+        result = stages.verified(result)
+    result = replace(result, seconds=place.seconds)
     codec.save(result, place.path / "study.json")
     return Finished(place.path, result)
 
@@ -113,9 +118,18 @@ class _Stages:
         if not all((path / "manifest.json").exists() for path in paths):
             declared = recipe.load(self._study.recipe)
             total = declared.calibration.samples + declared.evaluation.samples
-            with self._stage("data", "Sampling the data", total) as advance:
-                recipe.build(self._study.recipe, self._place.path, advance)
+            with self._stage("data", "Sampling the data", total) as advance, self._embedding(declared) as embed:
+                building.build(self._study.recipe, self._place.path, embed=embed, progress=advance)
         return sets.read(paths[0]), sets.read(paths[1])
+
+    @contextmanager
+    def _embedding(self, declared: recipe.Recipe) -> Iterator[building.Embed | None]:
+        """Give the model's features where samples are chosen by them."""
+        if not declared.needs_model:
+            yield None
+            return
+        with judging.embedding(self._study.model) as embed:
+            yield embed
 
     def normalized(self, samples: SampleSet) -> tuple[ir.Model, summary.Normalization]:
         """Normalize the model and compare its outputs before and after on some samples."""
@@ -162,7 +176,9 @@ class _Stages:
             with self._stage(
                 f"{prefix}observe", f"Observing {len(tensors)} tensors on {kind}", len(samples)
             ) as advance:
-                seen = observe.observe(model, samples, tensors, ranged, batch_size=self._batch, progress=advance)
+                seen = observe.observe(
+                    model, samples, tensors, ranged, batch_size=self._batch, shards=not prefix, progress=advance
+                )
                 statistics.save(seen, path, **bound)
         result = statistics.load(path, **bound)
         if second_pass and any(item.linear is None for item in result.tensors.values()):
@@ -175,7 +191,7 @@ class _Stages:
         self, model: ir.Model, seen: Observed, calibrator: Calibrator, samples: Samples, target: Path
     ) -> None:
         plan, form = self._study.config.plan, self._study.config.quantize
-        origin = Origin(calibrator.name, self.model_sha256, samples.sha256, self._versions)
+        origin = pipeline.origin_of(calibrator, self.model_sha256, samples)
         found = pipeline.scales_from(model, plan, seen, calibrator, origin)
         scales.save(found, target / "scales.json")
         cache.write(found, target / "calibration.cache")

@@ -80,7 +80,7 @@ def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: st
     declared = study.config
     budget = declared.budget
     directions = found.evaluated[0].evaluation.higher_is_better
-    columns = declared.report.slices or tuple(filter(None, (found.evaluation.stratify,)))
+    columns = slices(declared, found.evaluation)
     comparison = _Comparison(budget.metric, found, columns, place.seconds)
     candidates = tuple(comparison.candidate(item) for item in found.evaluated)
     decision = verdict.decide(candidates, budget.metric, budget.max_drop, higher_is_better=directions[budget.metric])
@@ -104,6 +104,7 @@ def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: st
         tensors=tensors.most_clipped(place, found.model, found.seen, [item.name for item in found.evaluated[1:]]),
         flips=flips.find(place, declared.report, budget.metric, found.evaluation, found.evaluated[0].evaluation, best),
         precision=precision.planned(graph_layers.find(found.model), decisions),
+        quality=None,
         built=None,
         verdict=decision,
         include_samples=declared.report.include_samples,
@@ -112,6 +113,11 @@ def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: st
         notes=_notes(study, found, decisions),
         tracking_uri=tracking_uri,
     )
+
+
+def slices(declared: StudyConfig, samples: SampleSet) -> tuple[str, ...]:
+    """Return the metadata columns whose values are looked at apart."""
+    return declared.report.slices or samples.stratify
 
 
 class _Comparison:
@@ -194,7 +200,7 @@ def _model_info(study: Study, found: Inputs) -> ModelInfo:
 
 
 def _set_info(samples: SampleSet) -> SetInfo:
-    strata = dict(Counter(samples.column(samples.stratify))) if samples.stratify else {}
+    strata = dict(Counter(samples.strata())) if samples.stratify else {}
     groups = len(set(samples.column(samples.group))) if samples.group else 0
     return SetInfo(len(samples), samples.sha256, dict(sorted(strata.items())), groups)
 

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calib import calibrators, observe, qdq
-from calib.data import sets
+from calib.data import writing
 from calib.data.sets import SampleSet
 from calib.graph import layers, load, normalize
 from calib.runtime import ort
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the rows as JSON")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        samples = sets.write(Path(folder) / "lines", golden_lines(arguments.lines))
+        samples = writing.write(Path(folder) / "lines", golden_lines(arguments.lines))
         model = normalize.normalize(load.load(load.locate(MODEL, ROOT))).model
         rows = ours(model, samples)
         if arguments.peers:

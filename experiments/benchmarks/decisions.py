@@ -20,7 +20,7 @@ import onnxruntime
 from calibration import MODEL, ROOT, golden_lines  # the benchmark beside this file
 
 from calib import calibrators, kernels, metrics, observe, pipeline, qdq
-from calib.data import sets
+from calib.data import writing
 from calib.data.sets import SampleSet
 from calib.graph import layers, load, normalize
 from calib.histogram import Histogram
@@ -36,8 +36,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         lines = list(golden_lines(288))
         header = {"target": "text"}
-        calibration = sets.write(Path(folder) / "calibration", lines[:128], header)
-        evaluation = sets.write(Path(folder) / "evaluation", lines[128:], header)
+        calibration = writing.write(Path(folder) / "calibration", lines[:128], header)
+        evaluation = writing.write(Path(folder) / "evaluation", lines[128:], header)
         model = normalize.normalize(load.load(load.locate(MODEL, ROOT))).model
         found = layers.find(model)
         seen = observe.observe(model, calibration, layers.activations(found), batch_size=4)

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from calibration import MODEL, ROOT, golden_lines  # the benchmark beside this file
 
 from calib import calibrators, evaluate, metrics, observe, pipeline, qdq, verify
-from calib.data import sets
+from calib.data import writing
 from calib.data.sets import SampleSet
 from calib.graph import load, normalize
 from calib.plan import Plan
@@ -71,8 +71,8 @@ def main() -> None:
 
 def measure(folder: Path) -> Iterator[Row | str]:
     lines = list(golden_lines(288))
-    calibration = sets.write(folder / "calibration", lines[:128], {"target": "text"})
-    evaluation = sets.write(folder / "evaluation", lines[128:], {"target": "text"})
+    calibration = writing.write(folder / "calibration", lines[:128], {"target": "text"})
+    evaluation = writing.write(folder / "evaluation", lines[128:], {"target": "text"})
     model = normalize.normalize(load.load(load.locate(MODEL, ROOT))).model
     seen = observe.observe(model, calibration, qdq.quantizable(model), qdq.unranged(model), batch_size=4)
 

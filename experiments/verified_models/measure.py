@@ -10,7 +10,7 @@ import numpy as np
 
 from calib import environment, observe, pipeline, qdq, verify
 from calib.calibrators import Mse
-from calib.data.sets import Batch, InputSpec, Samples
+from calib.data.batch import Batch, InputSpec, Samples
 from calib.graph import load, normalize, save
 from calib.plan import Plan
 from calib.qdq import Form
@@ -99,6 +99,10 @@ class Recordings:
 
     def __len__(self) -> int:
         return len(self._samples)
+
+    @property
+    def blocks(self) -> list[int]:
+        return [0] * len(self)
 
     def batches(self, size: int, specs: Mapping[str, InputSpec] | None = None) -> Iterator[Batch]:
         for position, (name, inputs) in enumerate(self._samples):

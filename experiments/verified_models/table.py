@@ -24,8 +24,8 @@ from inputs import ROOT
 from models import MODELS, Model
 
 from calib import environment
-from calib.data import sets
-from calib.data.sets import Samples
+from calib.data import writing
+from calib.data.batch import Samples
 
 _PACKAGES = (
     *(
@@ -76,7 +76,7 @@ def row(model: Model, most: tuple[int, int]) -> measure.Row:
         halves: list[Samples] = []
         for title, half in (("calibration", samples[:calibrate]), ("evaluation", samples[calibrate:])):
             if model.batched:
-                halves.append(sets.write(folder / title, ((sample, inputs, {}) for sample, inputs in half)))
+                halves.append(writing.write(folder / title, ((sample, inputs, {}) for sample, inputs in half)))
             else:
                 halves.append(measure.Recordings(half))
         return measure.measure(model.name, model.source, model.about_inputs, path, halves[0], halves[1], folder)
