@@ -67,7 +67,7 @@ def judge(question: Question, progress: Progress, *, batch_size: int) -> Quality
             double.append(duplicates(question.calibration, other, name=name))
         assert own is not None  # there are others
         theirs = judging.features(name, other)
-        covered += (replace(item, other=name) for item in judging.coverage(own, theirs, other))
+        covered += judging.coverage(name, own, theirs, other)
         drifted += judging.drift(name, own, theirs, other)
     return Quality(
         len(question.calibration), enough, tuple(covered), tuple(drifted), tuple(double), tuple(judging.notes)
@@ -116,18 +116,28 @@ class _Judging:
             self.notes.append(f"{name}: {len(found.ids)} of its {len(samples)} samples were looked at one by one.")
         return found
 
-    def coverage(self, own: Features, theirs: Features, other: SampleSet) -> list[Coverage]:
+    def coverage(self, name: str, own: Features, theirs: Features, other: SampleSet) -> list[Coverage]:
+        records = _records(other, theirs), _records(self._question.calibration, own)
+        columns = []
+        for column in self._question.columns:
+            if not any(column in record for record in records[0]) and any(column in record for record in records[1]):
+                self.notes.append(f"{name} has no column '{column}', so its values were not looked at apart.")
+            else:
+                columns.append(column)
         return [
-            coverage(
-                theirs,
-                _records(other, theirs),
-                self._question.columns,
-                name,
-                thresholds=thresholds,
-                calibration=own,
-                calibration_metadata=_records(self._question.calibration, own),
+            replace(
+                coverage(
+                    theirs,
+                    records[0],
+                    columns,
+                    scales,
+                    thresholds=thresholds,
+                    calibration=own,
+                    calibration_metadata=records[1],
+                ),
+                other=name,
             )
-            for name, thresholds in self._thresholds.items()
+            for scales, thresholds in self._thresholds.items()
         ]
 
     def drift(self, name: str, own: Features, theirs: Features, other: SampleSet) -> list[Drift]:

@@ -186,7 +186,7 @@ def _slices(metadata: Sequence[Record], columns: Sequence[str]) -> list[_Slice]:
     for column in columns:
         if not any(column in record for record in metadata):
             known = ", ".join(sorted({key for record in metadata for key in record})) or "none"
-            raise DataError(f"no sample has the metadata column '{column}'; known are {known}")
+            raise DataError(f"no sample has the metadata column '{column}'; known are {known}; name one of them")
         values = np.asarray([_value(record, column) for record in metadata], object)
         found += [_Slice(column, value, np.asarray(values == value, np.bool_)) for value in sorted(set(values))]
     return found
