@@ -15,8 +15,7 @@ def decide(candidates: Sequence[Candidate], metric: str, max_drop: float, *, hig
     sign = -1.0 if higher_is_better else 1.0
     best = min((c for c in candidates if c.kind == "candidate"), key=lambda c: sign * c.delta)
     assert best.interval is not None  # only the baseline has none
-    worst = max(sign * best.interval.low, sign * best.interval.high)
-    drop = sign * best.delta
+    least, worst = sorted((sign * best.interval.low, sign * best.interval.high))
     label = metric.upper() if metric.islower() and len(metric) <= 4 else metric
     level = f"{best.interval.level:.0%}"
     measured = (
@@ -28,11 +27,9 @@ def decide(candidates: Sequence[Candidate], metric: str, max_drop: float, *, hig
             f"INT8 ({best.name}) keeps {label} within {max_drop:g} of FP32",
             "The whole interval is within it.",
         )
-    elif drop <= max_drop:
+    elif least <= max_drop:
         headline = f"Not shown: INT8 ({best.name}) may cost more {label} than the budget of {max_drop:g}"
-        why = (
-            "The mean is within it and the interval is not: more evaluation samples, or fewer INT8 layers, are needed."
-        )
+        why = "The interval crosses it: more evaluation samples, or fewer INT8 layers, are needed."
     else:
         headline = f"INT8 ({best.name}) loses more {label} than the budget of {max_drop:g}"
         why = "With every planned layer in INT8 this model does not meet it: keep the most sensitive layers in float."
