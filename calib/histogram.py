@@ -184,7 +184,7 @@ class Counter:
         with self._lock:
             self._counts[self._octaves] = 0
             self._sums[self._octaves] = 0
-            self._octaves, self._largest = np.zeros(0, np.int64), 0
+            self._largest = 0  # the octaves stay: finding them again would be slow
         return result
 
     def _unpack(self, packed: npt.NDArray[np.uint64], size: int) -> int:

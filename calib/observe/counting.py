@@ -42,9 +42,9 @@ def observe(
         DataError: the set is empty or does not fit the model, or a tensor holds NaN or Inf (named with the sample).
         ModelError: the model fails on a batch.
     """
-    counting = _Counting(model, tensors, ranged or {})
+    counting = _Counting(model, tensors, ranged or {}, shards=shards)
     shapes = run_over(model, samples, counting.read, counting.extremes, batch_size, progress, counting)
-    return counting.observed(shapes, shards=shards)
+    return counting.observed(shapes)
 
 
 def observe_linear(
@@ -74,15 +74,17 @@ def observe_linear(
 class _Counting:
     """Histograms and ranges, block by block."""
 
-    def __init__(self, model: ir.Model, tensors: Sequence[str], ranged: Mapping[str, bool]) -> None:
+    def __init__(self, model: ir.Model, tensors: Sequence[str], ranged: Mapping[str, bool], *, shards: bool) -> None:
         self._counters = {tensor: Counter() for tensor in tensors}
         self._ranged = ranged
         others = {tensor: RangeCounter() for tensor in ranged if tensor not in self._counters}
         inputs = {value.name for value in model.graph.inputs}
         self._whole = {tensor: counter for tensor, counter in others.items() if ranged[tensor] or tensor in inputs}
         self._extremes = {tensor: counter for tensor, counter in others.items() if tensor not in self._whole}
+        self._shards = shards
         self._total = {tensor: Histogram.empty() for tensor in tensors}
-        self._blocks: list[tuple[int, dict[str, Histogram]]] = []
+        self._samples: list[int] = []
+        self._parts: dict[str, list[Histogram]] = {tensor: [] for tensor in tensors}
 
     @property
     def read(self) -> list[str]:
@@ -101,18 +103,24 @@ class _Counting:
             count(tensor, whole.add, values[tensor], batch)
 
     def end_block(self, samples: int) -> None:
-        parts = {tensor: counter.cut() for tensor, counter in self._counters.items()}
-        self._total = {tensor: merge([self._total[tensor], part]) for tensor, part in parts.items()}
-        self._blocks.append((samples, {tensor: part.coarse() for tensor, part in parts.items()}))
+        self._samples.append(samples)
+        if self._shards:
+            for tensor in self._counters:
+                self._cut(tensor)
 
-    def observed(self, shapes: Mapping[str, Profile], *, shards: bool) -> Observed:
+    def observed(self, shapes: Mapping[str, Profile]) -> Observed:
+        if not self._shards:
+            self._total = {tensor: counter.histogram() for tensor, counter in self._counters.items()}
         found = {tensor: Statistics(histogram) for tensor, histogram in self._total.items()}
         known = {tensor: counter.range() for tensor, counter in (*self._whole.items(), *self._extremes.items())}
         known |= {tensor: found[tensor].histogram.range() for tensor in self._ranged if tensor in found}
-        if not shards:
-            return Observed(found, known, shapes)
-        by_tensor = {tensor: tuple(part[tensor] for _, part in self._blocks) for tensor in found}
-        return Observed(found, known, shapes, Shards(tuple(samples for samples, _ in self._blocks), by_tensor))
+        parts = {tensor: tuple(blocks) for tensor, blocks in self._parts.items()}
+        return Observed(found, known, shapes, Shards(tuple(self._samples), parts) if self._shards else None)
+
+    def _cut(self, tensor: str) -> None:
+        part = self._counters[tensor].cut()
+        self._total[tensor] = merge([self._total[tensor], part])
+        self._parts[tensor].append(part.coarse())
 
 
 class _Second:

@@ -29,9 +29,10 @@ from rich.console import Console
 from rich.table import Table
 
 from calib import calibrators, observe, qdq
-from calib.data import writing
+from calib.data import sets, writing
 from calib.data.sets import SampleSet
 from calib.graph import layers, load, normalize
+from calib.quality import sufficiency
 from calib.runtime import ort
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +52,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the rows as JSON")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        samples = writing.write(Path(folder) / "lines", golden_lines(arguments.lines))
+        blocks = [line * sets.BLOCKS // arguments.lines for line in range(arguments.lines)]
+        samples = writing.write(Path(folder) / "lines", golden_lines(arguments.lines), blocks=blocks)
         model = normalize.normalize(load.load(load.locate(MODEL, ROOT))).model
         rows = ours(model, samples)
         if arguments.peers:
@@ -84,7 +86,7 @@ def ours(model: ir.Model, samples: SampleSet) -> list[dict[str, float | str]]:
             calibrators.calibrate(seen.tensors, calibrators.parse(name))
 
     def with_ranges() -> None:
-        seen = observe.observe(model, samples, tensors, qdq.unranged(model), batch_size=BATCH)
+        seen = observe.observe(model, samples, tensors, qdq.unranged(model), batch_size=BATCH, shards=True)
         for name in ("max", "percentile-99.99", "percentile-99.999", "mse"):
             calibrators.calibrate(seen.tensors, calibrators.parse(name))
 
@@ -92,6 +94,12 @@ def ours(model: ir.Model, samples: SampleSet) -> list[dict[str, float | str]]:
         seen = observe.observe(model, samples, tensors, batch_size=BATCH)
         seen = observe.observe_linear(model, samples, seen, batch_size=BATCH)
         calibrators.calibrate(seen.tensors, calibrators.Entropy())
+
+    kept = observe.observe(model, samples, tensors, batch_size=BATCH, shards=True)
+
+    def judged() -> None:
+        sufficiency.sufficiency(kept.shards, kept.tensors, calibrators.Mse())
+        observe.features(model, samples, tensors, batch_size=BATCH)
 
     with ort.in_memory(model) as runner:
 
@@ -103,8 +111,9 @@ def ours(model: ir.Model, samples: SampleSet) -> list[dict[str, float | str]]:
         plain_peak = peak_mb()
         rows = [
             measure("calib max + 2 percentiles + mse", plain, sketch, plain_peak),
-            measure("the same and all ranges, for an FP16 rest", plain, with_ranges, plain_peak),
+            measure("the same, all ranges (FP16 rest), histograms of 16 blocks kept", plain, with_ranges, plain_peak),
             measure("calib entropy, exact", plain, exact_entropy, plain_peak),
+            measure("judging the set's size (mse), and the features of its samples", plain, judged, plain_peak),
         ]
     # One plain time for all: a slow one beside one calibrator would flatter that one.
     least = min(float(row["plain_s"]) for row in rows)
