@@ -153,7 +153,7 @@ def compare(first: Path, second: Path, evaluation: Path, model: Path, tools: Wit
         seen = _seen(model, samples, tools, progress)
         found = _scales(seen, samples, tools, progress)
         sides.append(quality.Side(str(path), seen.observed, found))
-        thresholds[name] = {tensor: float(scale) * 127 for tensor, scale in found.activations.items()}
+        thresholds[name] = found.thresholds()
     judged = _opened(evaluation)[1] or _opened(evaluation)[0]
     with progress.stage(f"Counting what is clipped of {evaluation}", len(judged)) as advance:
         features = observe.features(
@@ -190,10 +190,9 @@ def _scales(seen: _Seen, samples: SampleSet, tools: With, progress: Progress) ->
                 f"{tools.scales} was made for another model ({found.origin.model_sha256[:12]}): calibrate this one"
             )
         return found
-    observed, batch_size = seen.observed, tools.batch_size
+    observed = seen.observed
     if tools.calibrator.needs_linear:
-        with progress.stage("Second pass", len(samples)) as advance:
-            observed = observe.observe_linear(seen.model, samples, observed, batch_size=batch_size, progress=advance)
+        observed = pipeline.second_pass(seen.model, samples, observed, tools.batch_size, progress)
     origin = pipeline.origin_of(tools.calibrator, seen.model_sha256, samples)
     return pipeline.scales_from(seen.model, Plan(), observed, tools.calibrator, origin)
 
@@ -229,14 +228,12 @@ def _sample(later: Later, calibration: SampleSet, base: Path, folder: Path, prog
 
         def prepared() -> Iterator[tuple[str, Inputs, Record]]:
             for item in chosen:
-                identity = str(item.record["id"])
                 try:
-                    inputs = preparer.apply(item.read())
-                    sets.check_finite(identity, inputs)
+                    inputs = building.prepared(item, preparer)
                 except DataError as error:
-                    _leave_out(faults, later, str(error) if identity in str(error) else f"sample '{identity}': {error}")
+                    _leave_out(faults, later, str(error))
                 else:
-                    yield identity, inputs, item.record
+                    yield str(item.record["id"]), inputs, item.record
                 advance(1)
 
         header = {

@@ -43,10 +43,15 @@ def calibrate(
     with progress.stage(f"Observing {len(tensors)} tensors", len(samples)) as advance:
         seen = observe.observe(model, samples, tensors, ranged, batch_size=batch_size, progress=advance)
     if calibrator.needs_linear:
-        with progress.stage("Second pass", len(samples)) as advance:
-            seen = observe.observe_linear(model, samples, seen, batch_size=batch_size, progress=advance)
+        seen = second_pass(model, samples, seen, batch_size, progress)
     origin = origin_of(calibrator, graph_load.sha256(model_path), samples)
     return scales_from(model, chosen, seen, calibrator, origin)
+
+
+def second_pass(model: ir.Model, samples: SampleSet, seen: Observed, batch_size: int, progress: Progress) -> Observed:
+    """Return the same with the linear histograms that some calibrators need."""
+    with progress.stage("Second pass", len(samples)) as advance:
+        return observe.observe_linear(model, samples, seen, batch_size=batch_size, progress=advance)
 
 
 def origin_of(calibrator: Calibrator, model_sha256: str, samples: Samples) -> Origin:

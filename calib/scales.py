@@ -77,6 +77,10 @@ class Scales:
     ranges: Mapping[str, Range] = field(default_factory=dict)
     profile: Mapping[str, Profile] = field(default_factory=dict)
 
+    def thresholds(self) -> dict[str, float]:
+        """Return the largest |x| that INT8 keeps, by tensor: 127 times its scale."""
+        return {tensor: float(scale) * 127 for tensor, scale in self.activations.items()}
+
 
 def scale_of(amax: float) -> np.float32:
     """Return amax / 127 as TensorRT stores it: a float32, at least MIN_SCALE."""

@@ -15,6 +15,7 @@ from calib import config, files
 from calib.data import recipe as recipes
 from calib.data import select, sets, sources, writing
 from calib.data.parts import NAMES
+from calib.data.prepare import Preparer
 from calib.data.recipe import MODEL, Recipe
 from calib.data.select import Held
 from calib.data.sets import Inputs, SampleSet
@@ -50,8 +51,7 @@ def build(
     """
     recipe = recipes.load(path)
     for part in NAMES:
-        if (folder / part).exists() and not (folder / part / "manifest.json").exists():
-            raise DataError(f"{folder / part} exists and is not a sample set: give another place, or remove it")
+        writing.check_place(folder / part)
     building = _Building(recipe, path.parent, embed, _earlier(extend), progress)
     source = sources.open_source(recipe.source, recipe.options, path.parent)
     candidates = select.gather(building.items(source.items()), recipe.calibration, recipe.evaluation, recipe.rules)
@@ -78,6 +78,22 @@ def build(
             if len(building.bad) == known_bad:
                 break
     return sets.read(folder / "calibration"), sets.read(folder / "evaluation")
+
+
+def prepared(item: Item, preparer: Preparer) -> Inputs:
+    """Read a sample and make the model's inputs of it.
+
+    Raises:
+        DataError: it cannot be read or prepared, or holds NaN or Inf; the message names it.
+    """
+    identity = str(item.record["id"])
+    try:
+        inputs = preparer.apply(item.read())
+        sets.check_finite(identity, inputs)
+    except DataError as error:
+        text = str(error)
+        raise DataError(text if identity in text else f"sample '{identity}': {text}") from error
+    return inputs
 
 
 class _SkippedError(Exception):
@@ -172,16 +188,11 @@ class _Building:
                 self._progress(1)
 
     def _inputs(self, item: Item) -> Inputs:
-        identity = str(item.record["id"])
         try:
-            inputs = self._preparer.apply(item.read())
-            sets.check_finite(identity, inputs)
+            return prepared(item, self._preparer)
         except DataError as error:
-            text = str(error)
-            message = text if identity in text else f"sample '{identity}': {text}"
-            self._leave_out(identity, message, lambda pair: self.bad.update([pair]))
+            self._leave_out(str(item.record["id"]), str(error), lambda pair: self.bad.update([pair]))
             raise _SkippedError from error
-        return inputs
 
     def _held_inputs(self, identity: str) -> Inputs | None:
         """Return the inputs of a sample that an earlier set holds; the source may have it no more."""

@@ -44,8 +44,7 @@ def write(
         DataError: no samples, an id twice, NaN or Inf in an input, or inputs that differ in name or dtype; or `folder`
             exists and is not a sample set.
     """
-    if folder.exists() and not (folder / "manifest.json").exists():
-        raise DataError(f"{folder} exists and is not a sample set: give another place, or remove it")
+    check_place(folder)
     entries: list[Entry] = []
     with files.replacing(folder) as temporary:
         temporary.mkdir()
@@ -68,6 +67,16 @@ def write(
         content = {**(header or {}), "samples": [_entry_json(entry) for entry in entries]}
         files.write_json(temporary / "manifest.json", FORMAT, FORMAT_VERSION, content)
     return read(folder)
+
+
+def check_place(folder: Path) -> None:
+    """Check that a set may be written there.
+
+    Raises:
+        DataError: `folder` exists and is not a sample set.
+    """
+    if folder.exists() and not (folder / "manifest.json").exists():
+        raise DataError(f"{folder} exists and is not a sample set: give another place, or remove it")
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:

@@ -79,10 +79,7 @@ class _Judging:
         self._question = question
         self._progress = progress
         self._batch_size = batch_size
-        self._thresholds = {
-            name: {tensor: float(scale) * 127 for tensor, scale in found.activations.items()}
-            for name, found in question.scales.items()
-        }
+        self._thresholds = {name: found.thresholds() for name, found in question.scales.items()}
         self.notes: list[str] = []
         if question.model is None:
             self.notes.append("No model was given: inputs were compared, not activations, and no scales were judged.")

@@ -29,7 +29,7 @@ from calib import (
     verify,
 )
 from calib.calibrators import Calibrator
-from calib.data import building, noise, recipe, sets
+from calib.data import noise, sets
 from calib.data.batch import Samples
 from calib.data.sets import SampleSet
 from calib.errors import MissingDependencyError, ModelError
@@ -116,20 +116,9 @@ class _Stages:
         """Build the calibration and the evaluation set."""
         paths = [self._place.path / part for part in ("calibration", "evaluation")]
         if not all((path / "manifest.json").exists() for path in paths):
-            declared = recipe.load(self._study.recipe)
-            total = declared.calibration.samples + declared.evaluation.samples
-            with self._stage("data", "Sampling the data", total) as advance, self._embedding(declared) as embed:
-                building.build(self._study.recipe, self._place.path, embed=embed, progress=advance)
+            with self._place.timed("data"):
+                judging.build(self._study.recipe, self._place.path, self._progress, model=self._study.model)
         return sets.read(paths[0]), sets.read(paths[1])
-
-    @contextmanager
-    def _embedding(self, declared: recipe.Recipe) -> Iterator[building.Embed | None]:
-        """Give the model's features where samples are chosen by them."""
-        if not declared.needs_model:
-            yield None
-            return
-        with judging.embedding(self._study.model) as embed:
-            yield embed
 
     def normalized(self, samples: SampleSet) -> tuple[ir.Model, summary.Normalization]:
         """Normalize the model and compare its outputs before and after on some samples."""

@@ -26,10 +26,10 @@ def most_clipped(
         str(value.name): tuple(str(node.name) for node in value.consumers())
         for value in (*model.graph.inputs, *(out for node in model.graph for out in node.outputs))
     }
-    by_candidate = {name: scales.load(place.candidate(name) / "scales.json").activations for name in candidates}
+    by_candidate = {name: scales.load(place.candidate(name) / "scales.json").thresholds() for name in candidates}
     ranges = []
     for tensor, statistics in seen.items():
-        thresholds = {name: float(found[tensor]) * 127 for name, found in by_candidate.items() if tensor in found}
+        thresholds = {name: found[tensor] for name, found in by_candidate.items() if tensor in found}
         if thresholds:
             ranges.append(_range(tensor, readers[tensor], statistics.histogram, thresholds))
     return tuple(sorted(ranges, key=lambda item: (-max(item.clipped.values()), item.tensor))[:_SHOWN])
