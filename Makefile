@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test benchmark models selection orientation reports clean
+.PHONY: demo test benchmark models selection evidence orientation reports clean
 
 demo: .venv/demo
 	$(BIN)/calib run experiments/ocr-lab-reports.toml
@@ -26,15 +26,21 @@ selection: .venv/dev
 	$(BIN)/python experiments/selection/measure.py --out reports/selection.jsonl
 	$(BIN)/python experiments/selection/table.py reports/selection.jsonl --out reports/selection
 
+# Do the intervals hold? 18,000 simulated studies, about 25 minutes, and what an interval costs.
+evidence: .venv/dev
+	$(BIN)/python experiments/evidence/simulate.py --out reports/evidence
+	$(BIN)/python experiments/evidence/power.py --out reports/evidence-power
+	$(BIN)/python experiments/benchmarks/evidence.py --out reports/benchmark-evidence.json
+
 # A second study, with declared preprocessing: page orientation.
 orientation: .venv/dev
 	$(BIN)/calib run experiments/orientation-pages.toml
-	$(BIN)/calib report "$$(ls -d runs/orientation-pages/*/ | tail -1)" --out reports/orientation-pages
+	$(BIN)/calib report runs/orientation-pages --out reports/orientation-pages
 	rm reports/orientation-pages/index.html
 
 # The demo's report as it is committed: Markdown and figures.
 reports: demo
-	$(BIN)/calib report "$$(ls -d runs/ocr-lab-reports/*/ | tail -1)" --out reports/ocr-lab-reports
+	$(BIN)/calib report runs/ocr-lab-reports --out reports/ocr-lab-reports
 	rm reports/ocr-lab-reports/index.html
 
 .venv/pip:

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from calib import cli_sets
-from calib.cli_common import BatchSize, Json, Out, RichProgress, log
+from calib import cli_runs, cli_sets
+from calib.cli_common import BatchSize, Json, Options, Out, RichProgress, console, log, parse_options
 from calib.errors import CalibError
 
 
@@ -41,6 +41,7 @@ app = typer.Typer(
     help="INT8 calibration studio for TensorRT.",
 )
 cache_app = typer.Typer(no_args_is_help=True, help="TensorRT calibration caches (TensorRT <= 10).")
+app.add_typer(cli_runs.app)
 app.add_typer(cli_sets.app, name="data")
 app.add_typer(cache_app, name="cache")
 
@@ -202,43 +203,45 @@ def verify(
 @app.command()
 def evaluate(
     model: Annotated[Path, typer.Argument(help="ONNX model, float or Q/DQ.")],
-    data: Annotated[Path, typer.Argument(help="Sample set (folder) with a target column.")],
-    metric: Annotated[str, typer.Option(help="ctc-text, or module:factory.")],
-    against: Annotated[Path | None, typer.Option(help="Model to compare with, sample by sample.")] = None,
+    data: Annotated[
+        Path, typer.Argument(help="Sample set (folder), with a target column unless the metric needs none.")
+    ],
+    metric: Annotated[str, typer.Option(help="A built-in (docs/metrics.md), or module:factory.")],
+    options: Options = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Model to compare with, sample by sample; for agreement the FP32 model.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="evaluation.json to write: scores and prediction of each sample.")
+    ] = None,
     batch_size: BatchSize = 8,
     as_json: Json = False,
 ) -> None:
     """Score a model, and compare it with another on the same samples."""
+    from calib import evaluate as evaluating
     from calib import pipeline
 
+    chosen = parse_options(options or [])
     with RichProgress() as progress:
-        answer = pipeline.score(model, data, metric, against, batch_size=batch_size, progress=progress)
+        found, answer = pipeline.score(model, data, metric, chosen, against, batch_size=batch_size, progress=progress)
+    if out:
+        evaluating.save(found, out)
     if as_json:
         print(json.dumps(answer, indent=1))
         return
-    table = Table("score", "model", *(["against", "difference", "95 % interval"] if against else []))
+    table = Table("score", "model", *(["against", "difference", "95 % interval", "changed"] if against else []))
     for name, row in answer["scores"].items():
-        compared = (
-            [f"{row['against']:.4f}", f"{row['delta']:+.4f}", "{:+.4f} to {:+.4f}".format(*row["interval"])]
-            if against
-            else []
+        cells = [name, f"{row['value']:.4f}"]
+        if against:
+            interval = "{:+.4f} to {:+.4f}".format(*row["interval"]) if row["interval"] else row["why"]
+            cells += [f"{row['against']:.4f}", f"{row['delta']:+.4f}", interval, str(row["changed"])]
+        table.add_row(*cells)
+    console().print(table)
+    if answer.get("decisions"):
+        print(
+            "{both_right} right in both, {broken} broken, {fixed} fixed, {both_wrong} wrong in both; McNemar's exact p "
+            "{p_value:.2g}".format(**answer["decisions"])
         )
-        table.add_row(name, f"{row['value']:.4f}", *compared)
-    Console().print(table)
-
-
-@app.command()
-def report(
-    run: Annotated[Path, typer.Argument(help="Run folder with a study.json.")],
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder; the run's report/ by default.")] = None,
-) -> None:
-    """Write the report of a finished run again."""
-    from calib import report as reports
-    from calib import study as studies
-
-    folder = out or run / "report"
-    reports.render(studies.load_result(run / "study.json"), folder, images=run)
-    print(folder / "index.html")
 
 
 @cache_app.command("import")

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calib import files
+from calib import aggregates, files
+from calib.data.batch import Batch
 from calib.data.sets import SampleSet
 from calib.errors import CalibError, DataError
 from calib.histogram import nonfinite_rows
-from calib.metrics import Metric, Outputs, SampleScore
+from calib.metrics import Agreement, Metric, Outputs, SampleScore, aggregates_of
 from calib.runtime import Runner
 
 FORMAT = "calib-evaluation"
-FORMAT_VERSION = 1
-RESAMPLES = 10_000
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,9 @@ class Evaluation:
         data_sha256: of the set.
         runtime: what ran it, and how.
         higher_is_better: of each score.
+        aggregates: of each score (`calib.aggregates`).
         ids: of the samples, in the set's order.
+        digests: sha256 of each sample, which tells whether two evaluations scored the same ones.
         samples: a score for each of them.
     """
 
@@ -39,29 +41,46 @@ class Evaluation:
     data_sha256: str
     runtime: str
     higher_is_better: Mapping[str, bool]
+    aggregates: Mapping[str, str]
     ids: tuple[str, ...]
+    digests: tuple[str, ...]
     samples: tuple[SampleScore, ...]
 
-    def ratios(self, score: str) -> npt.NDArray[np.float64]:
-        """Return the numerators and denominators of a score, shape (n, 2)."""
-        return np.asarray([sample.values[score] for sample in self.samples], np.float64).reshape(-1, 2)
+    def terms(self, score: str, where: npt.NDArray[np.bool_] | None = None) -> list[tuple[float, ...]]:
+        """Return the terms of a score, of every sample or of those in the mask."""
+        chosen = range(len(self.samples)) if where is None else np.flatnonzero(where)
+        return [self.samples[position].values[score] for position in chosen]
 
     def value(self, score: str, where: npt.NDArray[np.bool_] | None = None) -> float:
-        """Return the set's value, or that of the samples in the mask: sum of numerators over sum of denominators."""
-        chosen = self.ratios(score) if where is None else self.ratios(score)[where]
-        return _ratio(chosen.sum(axis=0))
+        """Return the set's value, or that of the samples in the mask; NaN where it is not defined."""
+        return aggregates.value(self.aggregates[score], self.terms(score, where))
+
+    def right(self) -> npt.NDArray[np.bool_] | None:
+        """Return which samples are right, shape (n,); None where the metric knows no right and wrong."""
+        known = [sample.right for sample in self.samples]
+        return None if any(right is None for right in known) else np.asarray(known, np.bool_)
 
 
 def evaluate(
     runner: Runner,
     samples: SampleSet,
-    metric: Metric,
+    metric: Metric | Agreement,
     *,
     model_sha256: str,
     batch_size: int,
+    reference: Runner | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Run a model over a set and score every sample.
+
+    Args:
+        runner: the model.
+        samples: the set.
+        metric: scores against the set's right answers, or the agreement with `reference`.
+        model_sha256: of the model, recorded.
+        batch_size: samples a batch.
+        reference: the FP32 model, which an Agreement compares with; it runs on the same batches.
+        progress: called with the number of samples done since the last call.
 
     Raises:
         DataError: the set is empty, does not fit the model, or has no right answers; or an output holds NaN.
@@ -69,83 +88,103 @@ def evaluate(
     """
     if not len(samples):
         raise DataError(f"{samples.where} holds no samples, so nothing can be evaluated")
+    if isinstance(metric, Agreement) and reference is None:
+        raise DataError(
+            "this metric compares with the FP32 model's outputs: give that model to compare with (--against)"
+        )
     targets = samples.column(samples.target) if samples.target else [""] * len(samples)
     scored: list[SampleScore | None] = [None] * len(samples)
     for batch in samples.batches(batch_size, runner.inputs):
-        outputs = runner.run(batch.inputs)
-        for name, array in outputs.items():
-            if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-                row = int(nonfinite_rows(array)[0]) if array.shape[:1] == (len(batch.ids),) else 0
-                raise DataError(
-                    f"output '{name}' holds NaN or Inf (sample '{batch.ids[row]}'); this model cannot be scored"
-                )
-        found = _score(metric, outputs, [targets[position] for position in batch.positions], batch.ids)
+        outputs = _run(runner, batch)
+        if isinstance(metric, Agreement):
+            assert reference is not None
+            against = outputs if reference is runner else _run(reference, batch)
+            found = _scores(metric, lambda: metric.compare(outputs, against), batch.ids)  # noqa: B023  called at once
+        else:
+            right = [targets[position] for position in batch.positions]
+            found = _scores(metric, lambda: metric.score(outputs, right), batch.ids)  # noqa: B023  called at once
         for position, score in zip(batch.positions, found, strict=True):
             scored[position] = score
         if progress:
             progress(len(batch.ids))
     complete = tuple(score for score in scored if score is not None)
-    ids = tuple(entry.id for entry in samples.entries)
-    result = Evaluation(model_sha256, samples.sha256, runner.description, metric.higher_is_better, ids, complete)
-    for name in result.higher_is_better:
-        if not result.ratios(name)[:, 1].sum() > 0:
+    result = Evaluation(
+        model_sha256,
+        samples.sha256,
+        runner.description,
+        metric.higher_is_better,
+        aggregates_of(metric),
+        tuple(entry.id for entry in samples.entries),
+        tuple(entry.sha256 for entry in samples.entries),
+        complete,
+    )
+    for name, kind in result.aggregates.items():
+        if kind != "ap":
+            _check_lengths(samples.where, result.ids, name, result.terms(name))
+        if np.isnan(result.value(name)):
+            hint = f" (the recipe's 'target' must name the column that holds them; it is '{samples.target}')"
             raise DataError(
-                f"{samples.where}: score '{name}' has nothing to divide by: every right answer is empty; the recipe's "
-                f"'target' must name the column that holds them (it is '{samples.target}')"
+                f"{samples.where}: score '{name}' has no value: {aggregates.undefined(kind)}"
+                + ("" if isinstance(metric, Agreement) else hint)
             )
     return result
 
 
-def _score(metric: Metric, outputs: Outputs, targets: Sequence[str], ids: Sequence[str]) -> Sequence[SampleScore]:
+def _run(runner: Runner, batch: Batch) -> Outputs:
+    outputs = runner.run(batch.inputs)
+    for name, array in outputs.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            row = int(nonfinite_rows(array)[0]) if array.shape[:1] == (len(batch.ids),) else 0
+            raise DataError(
+                f"output '{name}' holds NaN or Inf (sample '{batch.ids[row]}'); this model cannot be scored"
+            )
+    return outputs
+
+
+def _scores(
+    metric: Metric | Agreement, call: Callable[[], Sequence[SampleScore]], ids: Sequence[str]
+) -> list[SampleScore]:
+    """Call the metric and check what it gives, as numbers of Python's: those of NumPy have no JSON."""
     where = f"the metric, on the batch of sample '{ids[0]}',"
+    kinds = aggregates_of(metric)
     try:
-        found = metric.score(outputs, targets)
-        names = [set(score.values) for score in found]
-        finite = all(np.isfinite(list(score.values.values())).all() for score in found)
-    except CalibError:
-        raise
+        found = call()
+        if len(found) != len(ids):
+            raise DataError(f"gave {len(found)} scores for {len(ids)} samples")
+        return [_checked(score, kinds, identity) for score, identity in zip(found, ids, strict=True)]
+    except CalibError as error:
+        raise DataError(f"{where} {error}") from error
     except Exception as error:  # a user's metric may raise anything
         raise DataError(f"{where} failed: {type(error).__name__}: {error}") from error
-    if len(found) != len(ids):
-        raise DataError(f"{where} gave {len(found)} scores for {len(ids)} samples")
-    if not finite or any(name != set(metric.higher_is_better) for name in names):
-        raise DataError(
-            f"{where} must give {', '.join(metric.higher_is_better)} for each sample, as two finite numbers"
-        )
-    return found
 
 
-def paired_interval(
-    baseline: npt.NDArray[np.float64],
-    other: npt.NDArray[np.float64],
-    groups: Sequence[str] | None = None,
-    level: float = 0.95,
-) -> tuple[float, float]:
-    """Return a confidence interval of other's value minus baseline's, from a paired percentile bootstrap.
+def _checked(score: SampleScore, kinds: Mapping[str, str], identity: str) -> SampleScore:
+    if set(score.values) != set(kinds):
+        raise DataError(f"must give {', '.join(kinds)} for each sample, and gave {', '.join(score.values)}")
+    terms = {name: tuple(map(float, score.values[name])) for name in kinds}
+    for name, kind in kinds.items():
+        if not aggregates.valid(kind, terms[name]):
+            raise DataError(
+                f"gave {terms[name]} for score '{name}' of sample '{identity}'; a score that is aggregated as {kind} needs "
+                f"{aggregates.wanted(kind)}"
+            )
+    if score.margin is not None and not np.isfinite(score.margin):
+        raise DataError(f"gave the margin {score.margin} for sample '{identity}'; it must be a number or None")
+    return SampleScore(
+        str(score.prediction),
+        terms,
+        None if score.right is None else bool(score.right),
+        None if score.margin is None else float(score.margin),
+    )
 
-    Whole groups are drawn, because lines of one document are not independent. B. Efron, R. Tibshirani, "An Introduction
-    to the Bootstrap", 1993, sections 8 and 13.
 
-    Args:
-        baseline: (n, 2) numerators and denominators.
-        other: (n, 2), of the same samples.
-        groups: n labels; each sample is its own group by default.
-        level: of confidence.
-    """
-    labels = np.asarray(groups if groups is not None else np.arange(len(baseline)))
-    _, index = np.unique(labels, return_inverse=True)
-    sums = np.zeros((index.max() + 1, 4))
-    np.add.at(sums, index, np.hstack([baseline, other]))
-    draws = np.random.default_rng(0)
-    deltas = np.empty(RESAMPLES)
-    for start in range(0, RESAMPLES, 500):  # in pieces, so that memory stays flat for any n
-        weights = draws.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=500)
-        total = weights @ sums
-        with np.errstate(invalid="ignore", divide="ignore"):
-            deltas[start : start + 500] = total[:, 2] / total[:, 3] - total[:, 0] / total[:, 1]
-    tail = 50 * (1 - level)
-    low, high = np.nanpercentile(deltas, [tail, 100 - tail])
-    return float(low), float(high)
+def _check_lengths(where: Path, ids: Sequence[str], name: str, terms: Sequence[Sequence[float]]) -> None:
+    for identity, own in zip(ids, terms, strict=True):
+        if len(own) != len(terms[0]):
+            raise DataError(
+                f"{where}: score '{name}' has {len(own)} terms for sample '{identity}' and {len(terms[0])} for '{ids[0]}'; "
+                "the metric must give as many for each"
+            )
 
 
 def save(evaluation: Evaluation, path: Path) -> None:
@@ -155,9 +194,17 @@ def save(evaluation: Evaluation, path: Path) -> None:
         "data_sha256": evaluation.data_sha256,
         "runtime": evaluation.runtime,
         "higher_is_better": dict(evaluation.higher_is_better),
+        "aggregates": dict(evaluation.aggregates),
         "samples": [
-            {"id": identity, "prediction": sample.prediction, "scores": {k: list(v) for k, v in sample.values.items()}}
-            for identity, sample in zip(evaluation.ids, evaluation.samples, strict=True)
+            {
+                "id": identity,
+                "sha256": digest,
+                "prediction": sample.prediction,
+                "scores": {name: list(terms) for name, terms in sample.values.items()},
+                "right": sample.right,
+                "margin": sample.margin,
+            }
+            for identity, digest, sample in zip(evaluation.ids, evaluation.digests, evaluation.samples, strict=True)
         ],
     }
     files.write_json(path, FORMAT, FORMAT_VERSION, content)
@@ -171,13 +218,16 @@ def load(path: Path) -> Evaluation:
     """
     document = files.read_json(path, FORMAT, FORMAT_VERSION)
     try:
-        samples = tuple(_sample(entry) for entry in document["samples"])
+        kinds = dict(document["aggregates"])
+        samples = tuple(_sample(entry, kinds) for entry in document["samples"])
         return Evaluation(
             document["model_sha256"],
             document["data_sha256"],
             document["runtime"],
             document["higher_is_better"],
+            kinds,
             tuple(entry["id"] for entry in document["samples"]),
+            tuple(entry["sha256"] for entry in document["samples"]),
             samples,
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -186,10 +236,9 @@ def load(path: Path) -> Evaluation:
         ) from error
 
 
-def _sample(entry: Mapping[str, Any]) -> SampleScore:
-    scores = {score: (float(top), float(bottom)) for score, (top, bottom) in entry["scores"].items()}
-    return SampleScore(entry["prediction"], scores)
-
-
-def _ratio(sums: npt.NDArray[np.float64]) -> float:
-    return float(sums[0] / sums[1]) if sums[1] else float("nan")
+def _sample(entry: Mapping[str, Any], kinds: Mapping[str, str]) -> SampleScore:
+    scores = {score: tuple(map(float, terms)) for score, terms in entry["scores"].items()}
+    for name, kind in kinds.items():
+        if not aggregates.valid(kind, scores[name]):
+            raise ValueError(f"score '{name}' of sample '{entry['id']}' is {scores[name]}")
+    return SampleScore(entry["prediction"], scores, entry["right"], entry["margin"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from calib.data.batch import Samples
 from calib.data.sets import SampleSet
 from calib.errors import DataError
 from calib.evaluate import Evaluation
+from calib.evidence.difference import difference
+from calib.evidence.tests import mcnemar
 from calib.graph import layers as graph_layers
 from calib.graph import load as graph_load
 from calib.graph import normalize
@@ -117,25 +120,53 @@ def quantize(
 
 
 def score(
-    model: Path, data: Path, metric: str, against: Path | None, *, batch_size: int, progress: Progress
-) -> dict[str, Any]:
-    """Return the scores of a model, and of another on the same samples with the paired interval of the difference.
+    model: Path,
+    data: Path,
+    metric: str,
+    options: Mapping[str, Any],
+    against: Path | None,
+    *,
+    batch_size: int,
+    progress: Progress,
+) -> tuple[Evaluation, dict[str, Any]]:
+    """Return the evaluation of a model, and a machine's answer that compares it with another on the same samples.
+
+    Args:
+        model: the model.
+        data: set.
+        metric: built-in or "module:attribute".
+        options: of the metric.
+        against: model to compare with; an Agreement takes it for the FP32 model.
+        batch_size: samples a batch.
+        progress: told of the evaluating.
+
+    Returns:
+        The model's evaluation, and the answer: by score the value, the other's, the paired difference with its 95 % interval and
+        how many samples (or groups) changed; with right and wrong in both.
 
     Raises:
-        CalibError: a model, the set or the metric is wrong.
+        CalibError: a model, the set, the metric or its options are wrong.
     """
     samples = sets.read(data)
-    first = _evaluate(model, samples, metric, batch_size, progress)
+    first = _evaluate(model, samples, metric, options, against, batch_size, progress)
+    other = _evaluate(against, samples, metric, options, against, batch_size, progress) if against else None
     answer: dict[str, Any] = {"model": str(model), "samples": len(samples), "runtime": first.runtime, "scores": {}}
-    other = _evaluate(against, samples, metric, batch_size, progress) if against else None
     groups = samples.column(samples.group) if samples.group else None
-    for name in first.higher_is_better:
-        row: dict[str, Any] = {"value": first.value(name)}
+    for name, kind in first.aggregates.items():
+        answer["scores"][name] = {"value": first.value(name)}
         if other is not None:
-            interval = evaluate.paired_interval(other.ratios(name), first.ratios(name), groups)
-            row |= {"against": other.value(name), "delta": first.value(name) - other.value(name), "interval": interval}
-        answer["scores"][name] = row
-    return answer
+            found = difference(kind, other.terms(name), first.terms(name), groups)
+            answer["scores"][name] |= {
+                "against": found.baseline,
+                "delta": found.delta,
+                "interval": [found.interval.low, found.interval.high] if found.interval else None,
+                "changed": found.changed,
+                "why": found.why,
+            }
+    if other is not None:
+        was, now = other.right(), first.right()
+        answer["decisions"] = None if was is None or now is None else asdict(mcnemar(was, now))
+    return first, answer
 
 
 def load_plan(path: Path | None) -> Plan:
@@ -143,12 +174,31 @@ def load_plan(path: Path | None) -> Plan:
     return plan.load(path) if path else Plan()
 
 
-def _evaluate(model: Path, samples: SampleSet, metric: str, batch_size: int, progress: Progress) -> Evaluation:
-    with progress.stage(f"Evaluating {model.name}", len(samples)) as advance, ort.OrtRunner(model) as runner:
+def _evaluate(
+    model: Path,
+    samples: SampleSet,
+    metric: str,
+    options: Mapping[str, Any],
+    against: Path | None,
+    batch_size: int,
+    progress: Progress,
+) -> Evaluation:
+    with ExitStack() as stack:
+        runner = stack.enter_context(ort.OrtRunner(model))
         _check_preparation(model, runner.metadata, samples)
-        scorer = metrics.make(metric, {}, runner.metadata)
+        scorer = metrics.make(metric, options, runner.metadata)
+        reference: ort.OrtRunner | None = None
+        if isinstance(scorer, metrics.Agreement) and against:
+            reference = runner if against == model else stack.enter_context(ort.OrtRunner(against))
+        advance = stack.enter_context(progress.stage(f"Evaluating {model.name}", len(samples)))
         return evaluate.evaluate(
-            runner, samples, scorer, model_sha256=graph_load.sha256(model), batch_size=batch_size, progress=advance
+            runner,
+            samples,
+            scorer,
+            model_sha256=graph_load.sha256(model),
+            batch_size=batch_size,
+            reference=reference,
+            progress=advance,
         )
 
 

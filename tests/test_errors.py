@@ -286,10 +286,11 @@ class TestConfiguration:
             ("study.toml", ('"mse"', '"percentile-101"'), ("percent", "101")),
             ("study.toml", ('"mse"', '"user_code.py:Calibrater"'), ("user_code.py", "no attribute 'Calibrater'")),
             ("study.toml", ('"mse"', '"user_code.py:Lines"'), ("user_code.py:Lines", "without arguments")),
+            ("study.toml", ('"mse"', '"calib.calibrators:Max"'), ("two models", "'max'", "another name")),
             ("study.toml", ('"mse"', '"user_code.py:interrupt"'), ("not a calibrator",)),
             ("study.toml", ('"mse"', '"user_code.py:NamelessCalibrator"'), ("NamelessCalibrator", "../outside")),
             ("study.toml", ('"mse"', '"user_code.py:RaisingCalibrator"'), ("raising", "tensor 'x'", "nothing here")),
-            ("study.toml", ("ctc-text", "ctc-txt"), ("'ctc-txt'", "known are ctc-text")),
+            ("study.toml", ("ctc-text", "ctc-txt"), ("'ctc-txt'", "known are")),
             ("study.toml", ("ctc-text", "none.py:Metric"), ("none.py", "does not exist")),
             ("study.toml", ("ctc-text", "user_code.py:Lines"), ("does not take these options",)),
             ("study.toml", ("ctc-text", "user_code.py:broken_metric"), ("broken_metric", "no dictionary")),
@@ -357,9 +358,9 @@ class TestConfiguration:
         refused_scales(model, data, "'minmax'", "known are max", method="minmax")
         refused_scales(model, data, "none.py", "does not exist", method="none.py:Calibrator")
         refused_scales(model, data, "plan.toml", "cannot be read", options=("--plan", "plan.toml"))
-        assert_refused(calib("evaluate", model, data, "--metric", "accuracy"), "'accuracy'", "known are ctc-text")
+        assert_refused(calib("evaluate", model, data, "--metric", "accuracy"), "'accuracy'", "known are")
         assert_refused(calib("run", tmp_path / "none.toml"), "none.toml", "cannot be read")
-        assert_refused(calib("report", tmp_path), "study.json", "does not exist")
+        assert_refused(calib("report", tmp_path), "is no run", "study.json")
 
     def test_of_places_that_cannot_be_written(self, tmp_path: Path, model: Path, data: Path, calib: Command) -> None:
         (tmp_path / "file").touch()

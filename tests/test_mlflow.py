@@ -99,9 +99,13 @@ def test_a_server_holds_the_study_as_a_parent_and_nested_runs(
         assert data.params["onnx_sha256"] == row.sha256
         assert data.params["model_sha256"] == result.model.sha256
         assert data.params["calibration_sha256"] == result.calibration.sha256
-    assert nested["mse"].data.metrics["cer.delta"] == result.candidates[2].delta
+    (mse,) = [row for row in result.candidates if row.name == "mse"]
+    assert nested["mse"].data.metrics["cer.delta"] == mse.delta
     assert parent.data.params["version.onnxruntime"] == result.environment["onnxruntime"]
     assert parent.data.tags["calib.verdict"] == result.verdict.headline
+    assert parent.data.tags["calib.decision"] == result.verdict.decision
+    assert result.evidence.bound is not None
+    assert parent.data.metrics["cer.drop_most"] == result.evidence.bound.most
 
     client = MlflowClient(tracking_uri=server)
     for run_id, name, original in (
@@ -135,7 +139,7 @@ def test_without_a_server_the_runs_folder_holds_the_store(
     store = f"sqlite:///{runs / 'mlflow.db'}"
     assert store in answer.out
     tracked = recorded(store)
-    assert len(tracked) == 6
+    assert len(tracked) == 7
     assert all(run.info.artifact_uri.startswith((runs / "mlflow-artifacts").as_uri()) for run in tracked)
     assert list(tmp_path.iterdir()) == [], "nothing below the current folder"
 
@@ -160,7 +164,7 @@ def test_a_server_that_is_not_there_costs_a_message_and_not_the_run(
     before = len(recorded(server))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
     assert calib(*command).status == 0
-    assert len(recorded(server)) == before + 6
+    assert len(recorded(server)) == before + 7
 
 
 def test_a_password_is_used_and_not_written_down(
@@ -170,7 +174,7 @@ def test_a_password_is_used_and_not_written_down(
     before = len(recorded(server))
     answer = calib("run", runs.parent / "study.toml", "--runs", runs)
     assert answer.status == 0, answer.err
-    assert len(recorded(server)) == before + 6
+    assert len(recorded(server)) == before + 7
     assert "s3cret-word" not in answer.out + answer.err
     assert not [path for path in runs.parent.rglob("*") if path.is_file() and b"s3cret-word" in path.read_bytes()]
     assert not [run for run in recorded(server) if "s3cret-word" in str(run.to_dictionary())]

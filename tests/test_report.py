@@ -11,143 +11,30 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
+import numpy.typing as npt
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image
+from rich.console import Console
 
+from calib.cli_study import print_result
 from calib.errors import DataError
+from calib.evaluate import Evaluation
+from calib.evidence import Bound, Evidence, Interval, Power, Question, SliceEvidence, judge
+from calib.evidence.power import required
+from calib.metrics import SampleScore
 from calib.quality.result import Duplicate, Duplicates, Quality
-from calib.report import render
+from calib.report import evidence_words as words
+from calib.report import render, text
+from calib.report.evidence_figures import sample_size
 from calib.report.quality import quality_view
-from calib.report.text import compare, judge, markdown, rare, signed
-from calib.study.result import (
-    Built,
-    Candidate,
-    Flip,
-    Interval,
-    LayerPrecision,
-    ModelInfo,
-    SetInfo,
-    SliceScore,
-    StudyResult,
-    TensorRange,
-    Verdict,
-)
-from tests import quality_case
+from calib.report.text import Status, compare, markdown, rare, signed, span
+from calib.study import Finished
+from calib.study.result import SetInfo, StudyResult
+from calib.study.verdict import decide
+from tests import evidence_case, quality_case
+from tests.evidence_case import study
 from tests.quality_case import IMG
-
-HOSTILE = (IMG, "</script><script>alert(1)</script>", "a|b", "`tick` *star* [x](http://e.example)", "nul\x00\u202eesc")
-DEVICES = {"flatbed": 180, "fax": 64, "phone": 96, "thermal": 24}
-# name, kind, delta, half width, agreement, broken, fixed
-CANDIDATES = (
-    ("fp32", "baseline", 0.0, 0.0, 1.0, 0, 0),
-    ("max", "candidate", 0.0251, 0.0072, 0.842, 41, 5),
-    ("percentile-99.99", "candidate", 0.0118, 0.0046, 0.901, 24, 6),
-    ("percentile-99.999", "candidate", 0.0064, 0.0032, 0.924, 18, 7),
-    ("mse", "candidate", 0.0021, 0.0019, 0.951, 14, 8),
-    ("entropy", "candidate", 0.0047, 0.0028, 0.937, 14, 7),
-    ("noise-max", "control", 0.4120, 0.031, 0.214, 260, 0),
-    ("noise-mse", "control", 0.0330, 0.0080, 0.803, 52, 4),
-)
-
-
-def _slices(delta: float, half: float, *, baseline: bool) -> dict[str, dict[str, SliceScore]]:
-    weight = {"flatbed": 0.5, "fax": 2.1, "phone": 1.2, "thermal": 1.0}
-    level = {"flatbed": 0.008, "fax": 0.035, "phone": 0.018, "thermal": 0.022}
-    scores = {}
-    for device, samples in DEVICES.items():
-        shift = delta * weight[device]
-        wide = half * (360 / samples) ** 0.5
-        interval = None if baseline else Interval(shift - wide, shift + wide, 0.95)
-        scores[device] = SliceScore(samples, level[device] + shift, shift, interval)
-    return {"device": scores, "la<b>el|": {IMG: scores["fax"]}}
-
-
-def _candidate(row: tuple[str, str, float, float, float, int, int]) -> Candidate:
-    name, kind, delta, half, agreement, broken, fixed = row
-    baseline = kind == "baseline"
-    return Candidate(
-        name=name, kind=kind, calibrator="" if baseline else name.removeprefix("noise-"),
-        int8_layers=0 if baseline else 51, total_layers=51, size_bytes=10_857_958 if baseline else 3_012_400,
-        sha256=f"{abs(hash(1)) + len(name):064x}", metrics={"cer": 0.0157 + delta, "exact_match": 0.89 - 3 * delta},
-        delta=delta, interval=None if baseline else Interval(delta - half, delta + half * 1.3, 0.95),
-        slices=_slices(delta, half, baseline=baseline), agreement=agreement, broken=broken, fixed=fixed, seconds=12.3,
-    )  # fmt: skip
-
-
-def _tensor(index: int, name: str) -> TensorRange:
-    amax = 2.0 ** (index + 1.3)
-    edges = tuple(-20 + k / 8 for k in range(int((20 + index + 1.5) * 8) + 1))
-    middle = -2.5 + index / 2
-    raw = [2.0 ** (-abs(e - middle) * (1.1 if e < middle else 3.2 - index * 0.3)) for e in edges[:-1]]
-    kept = {"max": 1.0, "percentile-99.99": 0.31, "percentile-99.999": 0.55, "mse": 0.52, "entropy": 0.22,
-            "noise-max": 0.02, "noise-mse": 0.018}  # fmt: skip
-    return TensorRange(
-        tensor=name, consumers=("Conv.12", IMG), amax=amax, edges_log2=edges, share=tuple(r / sum(raw) for r in raw),
-        zeros=0.183, thresholds={k: amax * v for k, v in kept.items()},
-        clipped={k: 0.0 if v == 1 else 1e-6 / v**3 for k, v in kept.items()},
-        sqnr_db={k: 34 - 20 * abs(v - 0.5) - index for k, v in kept.items()},
-    )  # fmt: skip
-
-
-def _flips(folder: Path) -> tuple[Flip, ...]:
-    words = ("Patient No. 20417", "Rechnungsbetrag 1.249,00", "Amoxicillin 500 mg", "Lot  77A-09/B", "合計 ￥1,280")
-    (folder / "samples").mkdir(parents=True, exist_ok=True)
-    generator = random.Random(3)
-    flips = []
-    for index in range(20):
-        target = words[index % 5] if index % 4 else HOSTILE[index // 4 % len(HOSTILE)]
-        wrong = target.replace("0", "O", 1).replace("i", "l", 1)[: len(target) - generator.randrange(2)]
-        wrong += "x"[: index % 2]
-        kind = "fixed" if index >= 14 else "broken"
-        image = Image.new("L", (320, 48), 235)
-        ImageDraw.Draw(image).text((8, 14), "".join(c for c in target if 31 < ord(c) < 127), fill=30, font_size=22)
-        buffer = io.BytesIO()
-        image.save(buffer, "PNG")
-        path = folder / "samples" / f"{index}.png"
-        path.write_bytes(buffer.getvalue())
-        flips.append(
-            Flip(
-                candidate="mse", kind=kind, sample=f"{IMG if index == 8 else 'line'}-{index:04d}",
-                metadata={"device": list(DEVICES)[index % 4], "operator": f"SECRETNAME{index}"}, target=target,
-                baseline_prediction=target if kind == "broken" else wrong,
-                prediction=wrong if kind == "broken" else target, image=f"samples/{index}.png",
-            )
-        )  # fmt: skip
-    return tuple(flips)
-
-
-def study(folder: Path) -> StudyResult:
-    """Build a plausible result with hostile names; images go to `folder`."""
-    names = ("/backbone/stage2/blocks.3/act/Mul_output_0", f"t {IMG}", "a|b `c` $x$ \x01", "conv2d_41.w_0_" + "x" * 120,
-             "/neck/Add_3_output_0", "softmax")  # fmt: skip
-    return StudyResult(
-        name="ppocr-latin-int8", description=f"Does INT8 keep the reader usable on faxes? {IMG} " + HOSTILE[1],
-        created="2025-11-30T17:04:00Z", run="20251130T170400-1f3a9c", command="calib run experiments/ppocr.toml\n# ```",
-        model=ModelInfo(
-            source="package:rapidocr-onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx", sha256="ab" * 32,
-            size_bytes=10_857_958, opset=11, normalized_opset=17, inputs={"x": "float32[N, 3, 48, W]"},
-            outputs={"softmax_11.tmp_0": "float32[N, T, 6625]"}, parameters=2_690_000,
-            layers={"Conv": 38, "MatMul": 13}, normalization=("Moved 214 Constant nodes to initializers.", IMG),
-            normalization_max_error=1.2e-6,
-        ),
-        recipe="datasets/latin-lines.toml",
-        calibration=SetInfo(128, "cd" * 32, {"flatbed": 64, "fax": 20, "phone": 44}, 31),
-        evaluation=SetInfo(364, "ef" * 32, DEVICES, 88),
-        budget_metric="cer", higher_is_better={"cer": False, "exact_match": True}, max_drop=0.005,
-        runtime="ONNX Runtime 1.23, Q/DQ as written",
-        candidates=tuple(_candidate(row) for row in CANDIDATES),
-        tensors=tuple(_tensor(i, name) for i, name in enumerate(names)), flips=_flips(folder),
-        precision=(
-            LayerPrecision("p2o.Conv.0", "Conv", "int8", "int8", ""), LayerPrecision(IMG, "MatMul", "fp16", "fp16", HOSTILE[1])),
-        quality=quality_case.quality(),
-        built=Built("TensorRT-RTX 1.7.1", 2.5, 109, 86, 1, 1),
-        verdict=Verdict(True, "mse", "INT8 (mse) keeps CER within 0.005 of FP32", (
-            "The whole 95 % interval of the difference, +0.0002 to +0.0046, is below the budget of 0.0050.",
-            "fax alone is not shown to be within the budget.", IMG)),
-        include_samples=True, seconds={"data": 3.1, "observe": 11.8, "calibrate": 1.2, "evaluate": 96.4},
-        environment={"python": "3.11.2", "onnxruntime": "1.23.0", "cpu": IMG},
-        notes=("Used 128 of 128 calibration samples.", "| --- |", HOSTILE[1]), tracking_uri="http://mlflow.local:5000",
-    )  # fmt: skip
 
 
 class _Page(HTMLParser):
@@ -213,7 +100,7 @@ def test_markdown_is_escaped(rendered: Path) -> None:
     rows = [
         line for line in source.splitlines() if line.startswith("| line-0") or ("onerror" in line and line[0] == "|")
     ]
-    table = next(i for i, line in enumerate(source.splitlines()) if line.startswith("| sample"))
+    table = next(i for i, line in enumerate(source.splitlines()) if line.startswith("| sample |"))
     for line in source.splitlines()[table : table + 14]:
         assert line.replace("\\|", "").count("|") == 6, line
     assert rows
@@ -229,6 +116,7 @@ def test_figures_are_standalone_svg(rendered: Path) -> None:
     assert [f.stem for f in files] == [
         "candidates",
         *(f"quality-{name}" for name in judged),
+        "sample-size",
         "slice-values",
         "slices",
         *tensors,
@@ -251,7 +139,7 @@ def test_two_renders_give_the_same_bytes(rendered: Path, tmp_path: Path) -> None
 
 
 def test_samples_are_hidden_and_those_of_an_earlier_report_removed(tmp_path: Path) -> None:
-    result = study(tmp_path)
+    result = _light(tmp_path)
     render(result, tmp_path / "report", images=tmp_path)
     render(dataclasses.replace(result, include_samples=False), tmp_path / "report", images=tmp_path)
     html, source = (tmp_path / "report/index.html").read_text(), (tmp_path / "report/report.md").read_text()
@@ -265,7 +153,7 @@ def test_samples_are_hidden_and_those_of_an_earlier_report_removed(tmp_path: Pat
 @pytest.mark.parametrize("path", ["../secret.png", "/etc/hostname", "samples/../../secret.png", "link.png", "a\x00b"])
 def test_image_outside_the_run_folder_is_refused(tmp_path: Path, path: str) -> None:
     run = tmp_path / "run"
-    result = study(run)
+    result = _light(run)
     (tmp_path / "secret.png").write_bytes((run / "samples/0.png").read_bytes())
     (run / "link.png").symlink_to(tmp_path / "secret.png")
     flips = (dataclasses.replace(result.flips[0], image=path),)
@@ -275,7 +163,7 @@ def test_image_outside_the_run_folder_is_refused(tmp_path: Path, path: str) -> N
 
 
 def test_image_must_be_a_png_that_exists(tmp_path: Path) -> None:
-    result = study(tmp_path)
+    result = _light(tmp_path)
     (tmp_path / "page.png").write_text("<svg/>")
     for path, message in (("page.png", "must be a PNG"), ("gone.png", "Cannot read")):
         flips = (dataclasses.replace(result.flips[0], image=path),)
@@ -283,29 +171,247 @@ def test_image_must_be_a_png_that_exists(tmp_path: Path) -> None:
             render(dataclasses.replace(result, flips=flips), tmp_path / "report", images=tmp_path)
 
 
+def _light(folder: Path, found: Evidence | None = None) -> StudyResult:
+    """Return the study without what takes long to draw."""
+    return dataclasses.replace(study(folder, found), tensors=(), quality=None)
+
+
+def _contents(folder: Path) -> tuple[str, str]:
+    """Return what a reader sees of both pages, without the Markdown's escapes."""
+    html, source = ((folder / "report" / name).read_text() for name in ("index.html", "report.md"))
+    return _page(html).text, _page(source).text.replace("\\", "")
+
+
 def test_renders_without_flips_tensors_slices_and_intervals(tmp_path: Path) -> None:
-    result = study(tmp_path)
+    result = _light(tmp_path)
     candidates = tuple(dataclasses.replace(c, slices={}, interval=None) for c in result.candidates)
+    overall = evidence_case.no_interval("all samples belong to one group")
+    found = dataclasses.replace(result.evidence, overall=overall, bound=None, power=None, slices=(), tested=0, notes=())
     bare = dataclasses.replace(
         result, flips=(), tensors=(), candidates=candidates, notes=(), description="", tracking_uri="",
-        calibration=SetInfo(0, "", {}, 0), seconds={}, environment={},
+        calibration=SetInfo(0, "", {}, 0), seconds={}, environment={}, evidence=found,
+        verdict=dataclasses.replace(result.verdict, decision="deploy", passed=True),
     )  # fmt: skip
     render(bare, tmp_path / "report", images=tmp_path)
-    for name in ("index.html", "report.md"):
-        content = (tmp_path / "report" / name).read_text()
-        for sentence in ("No flips were recorded", "No tensor ranges", "defines no slices", "chance is not ruled out"):
-            assert sentence in content, (name, sentence)
+    for content in _contents(tmp_path):
+        for sentence in ("No flips were recorded", "No tensor ranges", "defines no slices", "chance is not ruled out",
+                         "budget cannot be said: all samples belong to one group"):  # fmt: skip
+            assert sentence in content
+    figures = {path.stem for path in (tmp_path / "report/figures").iterdir()}
+    assert "sample-size" not in figures and "slices" not in figures and "slice-values" not in figures
+
+
+@pytest.mark.parametrize(
+    ("decision", "tone"),
+    [("deploy", "good"), ("deploy with layers in FP16", "good"), ("not enough data", "open"), ("keep FP16", "bad"),
+     ("keep FP32", "bad")],
+)  # fmt: skip
+def test_the_decision_is_the_pill(tmp_path: Path, decision: str, tone: str) -> None:
+    result = dataclasses.replace(_light(tmp_path), flips=())
+    verdict = dataclasses.replace(result.verdict, decision=decision)
+    render(dataclasses.replace(result, verdict=verdict), tmp_path / "report", images=tmp_path)
+    html = (tmp_path / "report/index.html").read_text()
+    assert f'<section id="verdict" class="verdict {tone}">\n<span class="pill">{decision}</span>' in html
+    assert f"**{decision}.**" in (tmp_path / "report/report.md").read_text()
 
 
 def test_an_interval_across_the_budget_is_not_shown_rather_than_passed(tmp_path: Path) -> None:
-    result = study(tmp_path)
-    mse = dataclasses.replace(result.candidates[4], interval=Interval(-0.001, 0.007, 0.95))
-    verdict = dataclasses.replace(result.verdict, passed=False, headline="Not shown")
-    crossed = dataclasses.replace(result, candidates=(*result.candidates[:4], mse, *result.candidates[5:]))
-    render(dataclasses.replace(crossed, verdict=verdict), tmp_path / "a", images=tmp_path)
-    assert '<span class="pill">Not shown</span>' in (tmp_path / "a/index.html").read_text()
-    render(crossed, tmp_path / "b", images=tmp_path)
-    assert "its interval is not wholly within the budget" in (tmp_path / "b/index.html").read_text()
+    result = _light(tmp_path, evidence_case.evidence(shown="open"))
+    assert result.verdict.decision == "not enough data"
+    render(result, tmp_path / "report", images=tmp_path)
+    for content in _contents(tmp_path):
+        assert "on both sides of the budget of 0.0050: neither is shown" in content
+        assert "The best of 5 was chosen on these samples, so its interval is at 99 %" in content
+    assert (
+        "| mse (best) | 0.0178 | 0.8837 | +0.0040 | +0.0005 to +0.0086 | not shown |"
+        in (tmp_path / "report/report.md").read_text()
+    )
+    passed = dataclasses.replace(result, verdict=dataclasses.replace(result.verdict, passed=True))
+    render(passed, tmp_path / "report", images=tmp_path)
+    assert "its interval is not wholly within the budget" in (tmp_path / "report/index.html").read_text()
+
+
+def test_the_slice_that_loses_most_is_named_with_its_interval(rendered: Path) -> None:
+    for content in _contents(rendered):
+        for sentence in (
+            "Loses most: device = fax, +0.0210 (+0.0070 to +0.0392) on 64 samples, adjusted p 0.006: worse than FP32 even",
+            f"Also worse by more than the budget: device = fax, la<b>el| = {IMG}; x: edges < 0.03.",
+            "8 slices were tested together, and Holm's correction", "at most 5 %", "tested on the other",
+            "14 broken, 8 fixed", "probability 0.29 (McNemar's exact test)", f"{IMG} has no cer",
+        ):  # fmt: skip
+            assert sentence in content, sentence
+    html = (rendered / "report/index.html").read_text()
+    rows = html.split('id="slices"')[1].split("</section>")[0]
+    pills = [part.split("<")[0] for part in rows.split('<span class="pill ')[1:]]
+    assert pills == ['bad">worse', 'neutral">too few', 'open">slightly worse', 'open">not shown', 'good">within budget',
+                     'bad">worse', 'open">not shown', 'good">within budget', 'bad">worse']  # fmt: skip
+
+
+def test_slices_with_too_few_samples_are_a_caution_of_a_model_that_passes(tmp_path: Path) -> None:
+    result = _light(tmp_path, evidence_case.evidence(worse=False))
+    assert result.verdict.decision == "deploy"
+    render(result, tmp_path / "report", images=tmp_path)
+    for content in _contents(tmp_path):
+        assert "passed mse, but has too few samples for a verdict on: device = thermal." in content
+        assert f"Loses most: la<b>el| = {IMG}, +0.0041" in content and "Also worse" not in content
+
+
+def test_of_many_slices_the_page_stays_small_and_says_what_it_folds(tmp_path: Path) -> None:
+    found = evidence_case.evidence()
+    column, pair = found.slices[0], found.slices[5]
+    many = (
+        *(dataclasses.replace(column, name=f"site = {i} {IMG}") for i in range(50)),
+        *(dataclasses.replace(pair, name=f"site = {i}, device = fax {IMG}") for i in range(400)),
+    )
+    result = dataclasses.replace(_light(tmp_path), evidence=dataclasses.replace(found, slices=many, tested=450))
+    render(result, tmp_path / "report", images=tmp_path)
+    html = (tmp_path / "report/index.html").read_text()
+    assert len(html.encode()) < 2_000_000
+    text = _page(html).text
+    assert "Show the other 414 slices" in text  # 26 columns and 388 pairs
+    assert "The first 24 of 450 slices are drawn" in text and "450 slices were tested together" in text
+    assert "and 443 more." in text
+    assert (tmp_path / "report/report.md").read_text().count(", device = fax &lt;img") >= 400
+
+
+def test_a_metric_without_right_and_wrong(tmp_path: Path) -> None:
+    result = _light(tmp_path)
+    candidates = tuple(dataclasses.replace(c, broken=None, fixed=None) for c in result.candidates)
+    found = dataclasses.replace(result.evidence, decisions=None)
+    plain = dataclasses.replace(result, candidates=candidates, evidence=found, flips=())
+    render(plain, tmp_path / "report", images=tmp_path)
+    for content in _contents(tmp_path):
+        assert content.count("this metric knows no right and wrong") == 2  # a fact, and where flips would be
+        assert "This metric knows no right and wrong, so no sample is broken or fixed" in content
+        assert "None" not in content.replace("None in this study", "")
+    assert (
+        "| max | 0.0408 | 0.8147 | +0.0251 | +0.0179 to +0.0345 | over budget | 84.2 % | – |"
+        in (tmp_path / "report/report.md").read_text()
+    )
+
+
+def test_flips_are_ordered_by_the_margin_they_lost(tmp_path: Path) -> None:
+    result = _light(tmp_path)
+    shuffled = tuple(random.Random(1).sample(result.flips, len(result.flips)))
+    render(dataclasses.replace(result, flips=shuffled), tmp_path / "report", images=tmp_path)
+    lines = (tmp_path / "report/report.md").read_text().splitlines()
+    told = [line.split("<br>")[1].split(" |")[0] for line in lines if "-00" in line and line.startswith("| ")]
+    lost = [float(t.removeprefix("margin lost: ")) for t in told if t.startswith("margin lost")]
+    gained = [float(t.removeprefix("margin gained: ")) for t in told if t.startswith("margin gained")]
+    assert lost == sorted(lost, reverse=True) and len(lost) == 13
+    assert gained == sorted(gained, reverse=True) and len(gained) == 6
+    assert told[13].startswith("device:") and len(told) == 20  # the broken one without a margin comes last of its kind
+    assert "those first whose right answer lost most of its margin" in (tmp_path / "report/index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("margin", "drop", "error", "status"),
+    [(0.005, 0.002, 0.001, "within"), (0.005, -0.02, 0.004, "within"), (0.005, 0.4, 0.05, "over"), (0.0, 0.001, 0.01, "unshown"),
+     (0.005, 0.00499, 0.02, "unshown"), (0.5, 0.0, 1e-6, "within")],
+)  # fmt: skip
+def test_the_figure_of_the_sample_size(margin: float, drop: float, error: float, status: Status) -> None:
+    deviation = error * 20
+    power = Power(
+        0.8, 2.802 * error, required(margin, 0.0, deviation) if margin > 0 else None,
+        required(margin, max(drop, 0.0), deviation), 400,
+    )  # fmt: skip
+    bound = Bound(margin, drop, drop - 2 * error, drop + 2 * error, 0.95, 1, "open")
+    drawn = sample_size("s", power, bound, status, metric="CER", unit="sample", description="d")
+    root = ElementTree.fromstring(drawn.file)
+    width, height = (float(side) for side in root.get("viewBox", "").split()[2:])
+    assert 500 < width < 640 and 150 < height < 300  # no label is far outside
+    texts = [item.text or "" for item in root.findall(".//{*}text")]
+    assert "this study, 400 samples" in texts and "budget" in texts and not any("nan" in text for text in texts)
+    if (margin, drop) == (0.005, 0.002):
+        assert f"{power.needed_if_equal:,}" in texts and f"{power.needed_as_seen:,}" in texts
+
+
+def test_the_words_of_a_score_of_which_more_is_better() -> None:
+    better, worse = (evidence_case.difference(delta, 0.01) for delta in (0.02, -0.03))
+    slices = tuple(
+        SliceEvidence("column", name, found, 0.01, 0.02, "worse")
+        for name, found in (("a = 1", better), ("b = 2", worse))
+    )
+    found = dataclasses.replace(evidence_case.evidence(), higher_is_better=True, slices=slices, tested=2)
+    assert words.worst(found).startswith(
+        "Loses most: b = 2, \u22120.0300 (\u22120.0400 to \u22120.0170) on 364 samples"
+    )
+    assert words.worst(dataclasses.replace(found, slices=slices[:1])) == "No slice with enough samples loses anything."
+    few = dataclasses.replace(slices[1], verdict="too few")
+    assert words.worst(dataclasses.replace(found, slices=(few,))) == "No slice has enough samples for a verdict."
+    gain = Bound(0.005, -0.02, -0.03, -0.001, 0.95, 1, "within")
+    assert words.bound(dataclasses.replace(found, bound=gain)) == (
+        "Nothing is lost: the whole 95 % interval of the drop is at or below 0, within the budget of 0.0050."
+    )
+
+
+def _evaluation(right: npt.NDArray[np.bool_]) -> Evaluation:
+    scores = tuple(
+        SampleScore(str(int(one)), {"accuracy": (float(one), 1.0)}, bool(one), 1.0 if one else -1.0) for one in right
+    )
+    ids = tuple(f"s{i}" for i in range(len(right)))
+    return Evaluation("m", "d", "r", {"accuracy": True}, {"accuracy": "ratio"}, ids, ids, scores)
+
+
+def test_a_planted_slice_is_found_and_named_by_the_real_judge(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    device = np.where(np.arange(1000) % 20 == 0, "fax", "scanner")  # 5 %
+    was = generator.random(1000) < 0.95
+    now = np.where(device == "fax", was & (generator.random(1000) < 0.6), was)
+    asked = Question("mse", "accuracy", 0.05, 5, _evaluation(was), _evaluation(now), columns={"device": list(device)})
+    found = judge(asked)
+    base = _light(tmp_path)
+    candidates = tuple(dataclasses.replace(c, metrics={"accuracy": 0.95 + c.delta}, slices={}) for c in base.candidates)
+    result = dataclasses.replace(
+        base, evidence=found, candidates=candidates, budget_metric="accuracy", higher_is_better={"accuracy": True},
+        max_drop=0.05, flips=(), tensors=(), verdict=decide(candidates, found, kept_in_float=0),
+    )  # fmt: skip
+    assert result.verdict.decision == "keep FP16" and found.slices[0].name == "device = fax"
+    interval = found.slices[0].difference.interval
+    assert interval is not None
+    render(result, tmp_path / "report", images=tmp_path)
+    sentence = f"Loses most: device = fax, {signed(found.slices[0].difference.delta)} ({span(interval)}) on 50 samples"
+    for content in _contents(tmp_path):
+        assert sentence in content and "worse than FP32 even after correction, and by more than the budget" in content
+
+
+def _printed(result: StudyResult, folder: Path) -> list[str]:
+    console = Console(width=120, file=io.StringIO(), soft_wrap=True)
+    print_result(Finished(folder, result), console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_the_terminal_shows_the_decision_and_the_evidence(tmp_path: Path) -> None:
+    lines = _printed(_light(tmp_path), tmp_path)
+    table = [line.rstrip() for line in lines[: next(i for i, line in enumerate(lines) if line.startswith("keep FP16"))]]
+    assert max(map(len, table)) <= 120 and not any("\u2026" in line for line in table)
+    assert any(line.startswith(" fp16 (reference)") and "0.0158" in line for line in table)
+    assert any(line.startswith("keep FP16: INT8 (mse) keeps CER within 0.005 of FP32 overall") for line in lines)
+    text = "\n".join(lines)
+    for part in ("99 % interval", "best of 5 on these samples", "device = fax loses most: +0.0210", "McNemar", IMG,
+                 "The smallest drop that 88 groups would show",
+                 f"Also worse by more than the budget: device = fax, la<b>el| = {IMG};",
+                 "8 slices were tested together"):  # fmt: skip
+        assert part in text, part
+
+
+def test_the_terminal_shows_dashes_and_no_markup_of_names(tmp_path: Path) -> None:
+    base = _light(tmp_path)
+    candidates = tuple(
+        dataclasses.replace(
+            c, broken=None, fixed=None, interval=None, metrics={f"score_{i}": 0.5 for i in range(9)} | c.metrics
+        )
+        for c in base.candidates
+    )
+    slices = (dataclasses.replace(base.evidence.slices[0], name="[red]x[/red]"),)
+    found = dataclasses.replace(base.evidence, slices=slices, decisions=None, power=None)
+    verdict = dataclasses.replace(base.verdict, reasons=("[bold]said[/bold]",))
+    lines = _printed(dataclasses.replace(base, candidates=candidates, evidence=found, verdict=verdict), tmp_path)
+    row = next(line for line in lines if line.startswith(" mse")).split()
+    assert row == ["mse", "0.0178", "0.5000", "0.5000", "+0.0021", "\u2013", "95.1%", "\u2013", "\u2013", "3.0"]
+    text = "\n".join(lines)
+    assert "Loses most: [red]x[/red], +0.0210" in text and "[bold]said[/bold]" in text
 
 
 def test_the_judgement_of_the_calibration_set_is_shown_and_warned_of(rendered: Path) -> None:
@@ -334,8 +440,13 @@ def test_the_judgement_of_the_calibration_set_is_shown_and_warned_of(rendered: P
 
 
 def test_a_good_calibration_set_gives_no_caution(tmp_path: Path) -> None:
+    found = dataclasses.replace(evidence_case.evidence(worse=False), slices=())
     result = dataclasses.replace(
-        study(tmp_path), tensors=(), flips=(), quality=quality_case.good(), calibration=SetInfo(128, "cd" * 32, {}, 31)
+        study(tmp_path, found),
+        tensors=(),
+        flips=(),
+        quality=quality_case.good(),
+        calibration=SetInfo(128, "cd" * 32, {}, 31),
     )
     render(result, tmp_path / "report", images=tmp_path)
     html, source = (tmp_path / "report/index.html").read_text(), (tmp_path / "report/report.md").read_text()
@@ -386,13 +497,13 @@ def test_figures_of_few_and_of_many_tensors(tensors: int, sizes: tuple[int, ...]
         root = ElementTree.fromstring(drawing.file)
         width, height = (float(side) for side in root.get("viewBox", "").split()[2:])
         assert 500 < width < 700 and 100 < height < 800
-        for item in root.iter("text"):
-            assert "nan" not in (item.text or "")
+        texts = [item.text or "" for item in root.findall(".//{*}text")]
+        assert texts and not any("nan" in text for text in texts)
     assert len(shown.drawings) == 6
 
 
 def test_large_images_are_left_out_of_the_page_and_said_so(tmp_path: Path) -> None:
-    result = study(tmp_path)
+    result = _light(tmp_path)
     noise = Image.frombytes("L", (900, 900), random.Random(1).randbytes(810_000))
     noise.save(tmp_path / "samples/1.png")
     noise.save(tmp_path / "samples/2.png")
@@ -411,7 +522,7 @@ def test_large_images_are_left_out_of_the_page_and_said_so(tmp_path: Path) -> No
 )  # fmt: skip
 def test_judge(low: float, high: float, up: bool, expected: str) -> None:
     interval = Interval(low, high, 0.95)
-    assert judge((low + high) / 2, interval, max_drop=0.005, higher_is_better=up) == expected
+    assert text.judge((low + high) / 2, interval, max_drop=0.005, higher_is_better=up) == expected
 
 
 def test_numbers_and_texts() -> None:

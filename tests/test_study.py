@@ -24,6 +24,9 @@ FILES = {
     "noise-stats.npz",
     "candidates/fp32/model.onnx",
     "candidates/fp32/evaluation.json",
+    "candidates/fp16/model.fp16.onnx",
+    "candidates/fp16/quantization.json",
+    "candidates/fp16/evaluation.json",
     *(
         f"candidates/{name}/{file}"
         for name in ("max", "mse", "entropy", "noise-max")
@@ -86,7 +89,7 @@ class TestRun:
         save(result, tmp_path / "again.json")
         assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
         assert load_result(tmp_path / "again.json") == result
-        assert [row.name for row in result.candidates] == ["fp32", "max", "mse", "entropy", "noise-max"]
+        assert [row.name for row in result.candidates] == ["fp32", "fp16", "max", "mse", "entropy", "noise-max"]
 
     def test_a_second_run_redoes_nothing(self, runs: Path) -> None:
         folder = only_run(runs)
@@ -135,7 +138,7 @@ def test_a_tensor_of_zeros_needs_a_plan_that_keeps_its_reader_in_float(study: Pa
     study.write_text(study.read_text() + '\n[plan.layers]\ndead_conv = "fp32"\n')
     assert calib(*command).status == 0
     (result,) = (load_result(path) for path in (tmp_path / "runs").rglob("study.json"))
-    assert [(row.int8_layers, row.total_layers) for row in result.candidates[1:]] == [(2, 3)] * 4
+    assert [(row.int8_layers, row.total_layers) for row in result.candidates[2:]] == [(2, 3)] * 4
 
 
 class TestKilled:
@@ -228,7 +231,9 @@ class TestIdentity:
     def test_the_same_run_for_another_way_to_report(self, study: Path) -> None:
         before = load(study).identity({})
         write_study(
-            study.parent, ("[report]", '[report]\nslices = ["page"]'), ('"small"', '"small"\ndescription = "x"')
+            study.parent,
+            ("[report]", '[evidence]\nlevel = 0.9\n\n[report]\nslices = ["page"]'),
+            ('"small"', '"small"\ndescription = "x"'),
         )
         assert load(study).identity({}) == before
 
@@ -291,3 +296,24 @@ def test_a_layer_in_fp16_beside_an_fp32_rest(study: Path, tmp_path: Path, calib)
     ]
     assert result.built is not None
     assert (result.built.int8_asked, result.built.int8_built) == (1, 1)
+
+
+def test_without_right_answers_the_agreement_with_fp32_is_judged(tmp_path: Path, calib) -> None:
+    study = write_study(
+        tmp_path,
+        ('target = "text"\n', ""),
+        ('"ctc-text"', '"agreement"\noptions = { outputs = "logits" }'),
+        ('metric = "cer"', 'metric = "token"'),
+        ("max_drop = 0.05", "max_drop = 0.2"),
+        ("[report]", "[evidence]\nsmallest_slice = 5\n\n[report]"),
+    )
+    assert calib("run", study, "--runs", tmp_path / "runs", "--no-track").status == 0
+    result = load_result(only_run(tmp_path / "runs") / "study.json")
+    by_name = {row.name: row for row in result.candidates}
+    assert by_name["fp32"].metrics == pytest.approx({"token": 1, "top1": 1, "cosine": 1, "kl": 0})
+    noise = by_name["noise-max"]
+    assert noise.delta == noise.metrics["token"] - 1 < 0
+    assert noise.broken == round(16 * (1 - noise.metrics["top1"])) > 0
+    assert result.evidence.metric == "token"
+    assert {piece.name for piece in result.evidence.slices} >= {"device = fax", "device = phone"}
+    assert not any("target" in note for note in result.notes)

@@ -30,6 +30,7 @@ _SHARING = {
     "Unsqueeze",
 }
 _FUSING = ("Conv",)  # what TensorRT fuses a residual Add into
+KEPT_BY_PLAN = "the plan keeps it in"
 MAX_RATIO = 4.0
 """How many times larger than a tensor's own amax a shared one may be: two of its seven bits."""
 
@@ -110,7 +111,7 @@ def place(model: ir.Model, plan: Plan) -> Placement:
     left = {}
     for layer in layers:
         if precision[layer.name] is not Precision.INT8:
-            left[layer.name] = f"the plan keeps it in {precision[layer.name]}"
+            left[layer.name] = f"{KEPT_BY_PLAN} {precision[layer.name]}"
         elif layer.name not in named:
             reason = _unfit(nodes[layer.name], layer)
             if reason:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from calib import files
 from calib.errors import DataError
+from calib.qdq.placement import KEPT_BY_PLAN
 from calib.qdq.quantize import Quantized
 
 _FORMAT, _VERSION = "calib-quantization", 1
@@ -34,6 +35,11 @@ class Decisions:
     reads: tuple[str, ...]
     shared: tuple[tuple[str, ...], ...]
     findings: tuple[str, ...]
+
+    @property
+    def kept_by_plan(self) -> int:
+        """Number of layers that stay in float because the plan says so, not by a rule."""
+        return sum(reason.startswith(KEPT_BY_PLAN) for reason in self.left.values())
 
     @classmethod
     def of(cls, quantized: Quantized) -> Decisions:

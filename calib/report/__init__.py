@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -13,12 +11,14 @@ from markupsafe import escape
 
 from calib.report import text
 from calib.report.flips import flip_groups
-from calib.report.view import SliceRow, view
+from calib.report.view import view
 from calib.study.result import StudyResult
 
 __all__ = ["render"]
 
-_FIGURES = ("candidates.svg", "slices.svg", "slice-values.svg", "quality-*.svg", "tensor-*.svg")
+_FIGURES = (
+    "candidates.svg", "sample-size.svg", "slices.svg", "slice-values.svg", "quality-*.svg", "tensor-*.svg",
+)  # fmt: skip
 
 
 def render(result: StudyResult, folder: Path, *, images: Path) -> None:
@@ -36,8 +36,8 @@ def render(result: StudyResult, folder: Path, *, images: Path) -> None:
     Raises:
         DataError: if a flip's image is not a PNG inside `images`.
     """
-    shown = view(result)
     groups, pictures = flip_groups(result, images)
+    shown = view(result)
     context = {
         "r": result,
         "v": shown,
@@ -72,13 +72,7 @@ def _environment(kind: str) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["spaces"] = escape  # Markup passes `finalize`, which would fold the spaces of a sample's text
-    environment.filters["groups"] = _groups
     return environment
-
-
-def _groups(rows: Iterable[SliceRow]) -> list[tuple[str, list[SliceRow]]]:
-    """Group slices by column in their own order, which jinja's groupby would sort."""
-    return [(column, list(members)) for column, members in groupby(rows, key=lambda row: row.column)]
 
 
 def _write(path: Path, content: bytes) -> None:

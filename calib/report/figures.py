@@ -12,15 +12,20 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
+from calib.evidence.result import Interval
 from calib.report import text
 from calib.report.panel import SERIES, column, handle, legend, panel, shorten
 from calib.report.svg import BLUE, INK, ORANGE, PAPER, RED, drawing
+from calib.study.result import StudyResult
 
-_MARKS: dict[str, tuple[str, str, str]] = {  # status -> colour, marker, fill
-    "reference": (INK, "|", INK),
+MARKS: dict[text.Status, tuple[str, str, str]] = {  # colour, marker, fill
+    "baseline": (INK, "|", INK),
     "within": (BLUE, "o", BLUE),
     "unshown": (ORANGE, "o", PAPER),
+    "slightly": (ORANGE, "s", ORANGE),
+    "worse": (RED, "s", RED),
     "over": (RED, "s", RED),
+    "few": (INK, "o", PAPER),
     "unknown": (INK, "o", PAPER),
 }
 
@@ -37,6 +42,20 @@ class ForestRow:
     value: str  # the metric, formatted
     control: bool = False
     strong: bool = False
+    faint: bool = False
+
+    @classmethod
+    def of(
+        cls, label: str, value: float, delta: float, interval: Interval | None, status: text.Status, **flags: bool
+    ) -> ForestRow:
+        """Format a row."""
+        low, high = (None, None) if interval is None else (interval.low, interval.high)
+        return cls(label, delta, low, high, status, text.number(value), **flags)
+
+
+def signed_budget(result: StudyResult) -> float:
+    """Return the difference that is just acceptable; its sign says which way is worse."""
+    return -result.max_drop if result.higher_is_better[result.budget_metric] else result.max_drop
 
 
 @drawing
@@ -74,7 +93,7 @@ def forest(
     for y, row in enumerate(rows):
         _draw_row(axes, y, row, low, high)
     column(axes, 12, [row.value for row in rows], metric)
-    column(axes, 62, ["" if row.status == "reference" else text.signed(row.delta) for row in rows], "difference")
+    column(axes, 62, ["" if row.status == "baseline" else text.signed(row.delta) for row in rows], "difference")
     axes.set_xlabel(f"{metric} minus FP32's ({'higher' if budget > 0 else 'lower'} is worse)")
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     legend(figure, _forest_handles(rows))
@@ -83,17 +102,17 @@ def forest(
 
 def _forest_handles(rows: Sequence[ForestRow]) -> list[Line2D]:
     handles = []
-    for status in ("within", "unshown", "over", "unknown"):
-        if any(row.status == status and not row.control for row in rows):
-            handles.append(handle(text.STATUS_WORDS[status], *_MARKS[status]))
+    for status, mark in MARKS.items():
+        if status != "baseline" and any(row.status == status and not row.control for row in rows):
+            handles.append(handle(text.STATUS_WORDS[status], *mark))
     if any(row.control for row in rows):
         handles.append(handle("control", INK, "D", PAPER))
     return handles
 
 
 def _draw_row(axes: Axes, y: int, row: ForestRow, low: float, high: float) -> None:
-    colour, marker, fill = (INK, "D", PAPER) if row.control else _MARKS[row.status]
-    alpha = 0.7 if row.control else 1.0
+    colour, marker, fill = (INK, "D", PAPER) if row.control else MARKS[row.status]
+    alpha = 0.7 if row.control else 0.55 if row.faint else 1.0
     if row.low is not None and row.high is not None:
         axes.plot([max(row.low, low), min(row.high, high)], [y, y], color=colour, linewidth=1.6, alpha=alpha)
     if not low <= row.delta <= high:
@@ -109,7 +128,7 @@ def _draw_row(axes: Axes, y: int, row: ForestRow, low: float, high: float) -> No
 def _limits(rows: Sequence[ForestRow], budget: float) -> tuple[float, float]:
     """Return axis limits that one ruined candidate cannot stretch until the others are one dot."""
     ends = [x for row in rows for x in (row.delta, row.low, row.high) if x is not None and math.isfinite(x)]
-    reach = [max(abs(row.delta), abs(row.high or 0)) for row in rows if row.status != "reference"]
+    reach = [max(abs(row.delta), abs(row.high or 0)) for row in rows if row.status != "baseline"]
     cap = max(4 * abs(budget), 5 * statistics.median([x for x in reach if math.isfinite(x)] or [0.0]))
     inside = [0.0, budget, *(x for x in ends if abs(x) <= cap)]
     pad = 0.07 * (max(inside) - min(inside)) or 1e-4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -27,6 +28,7 @@ class FlipView:
     candidate: str
     kind: str
     sample: str
+    lost: str  # or gained; "" where the metric gives no margin
     metadata: tuple[tuple[str, str], ...]
     target: str | None
     baseline: tuple[text.Segment, ...] | None
@@ -48,7 +50,7 @@ class FlipGroup:
 
 
 def flip_groups(result: StudyResult, images: Path) -> tuple[tuple[FlipGroup, ...], dict[str, bytes]]:
-    """Group a study's flips, the verdict's candidate and broken samples first.
+    """Group a study's flips, the verdict's candidate and broken samples first, those that lost or gained most first.
 
     Args:
         result: the study; unless it includes samples, no text or image of one is read or returned.
@@ -61,7 +63,9 @@ def flip_groups(result: StudyResult, images: Path) -> tuple[tuple[FlipGroup, ...
         DataError: if an image lies outside the folder or is not a PNG.
     """
     order = [result.verdict.candidate, *(c.name for c in result.candidates)]
-    ranked = sorted(result.flips, key=lambda flip: (_rank(order, flip.candidate), flip.kind != "broken"))[:_LISTED]
+    ranked = sorted(
+        result.flips, key=lambda flip: (_rank(order, flip.candidate), flip.kind != "broken", -_change(flip))
+    )[:_LISTED]
     files: dict[str, bytes] = {}
     sources: dict[str, str] = {}
     if result.include_samples:
@@ -75,7 +79,7 @@ def flip_groups(result: StudyResult, images: Path) -> tuple[tuple[FlipGroup, ...
     groups, room = [], _OPEN
     for (candidate, kind), members in groupby(views, key=lambda flip: (flip.candidate, flip.kind)):
         cards = tuple(members)
-        total = max(totals.get((candidate, kind), 0), len(cards))
+        total = max(totals.get((candidate, kind)) or 0, len(cards))
         shown = max(room, _GLIMPSE if candidate == result.verdict.candidate else 0)
         groups.append(FlipGroup(candidate, kind, total, cards[:shown], cards[shown:]))
         room = max(0, room - len(cards))
@@ -84,6 +88,19 @@ def flip_groups(result: StudyResult, images: Path) -> tuple[tuple[FlipGroup, ...
 
 def _rank(order: list[str], candidate: str) -> int:
     return order.index(candidate) if candidate in order else len(order)
+
+
+def _change(flip: Flip) -> float:
+    """How much margin a broken sample lost, or a fixed one gained; those without one come last."""
+    if flip.lost is None:
+        return -math.inf
+    return flip.lost if flip.kind == "broken" else -flip.lost
+
+
+def _margin(lost: float | None) -> str:
+    if lost is None:
+        return ""
+    return f"margin lost: {text.compact(lost)}" if lost >= 0 else f"margin gained: {text.compact(-lost)}"
 
 
 def _embedded(files: Mapping[str, bytes]) -> dict[str, str]:
@@ -108,6 +125,7 @@ def _flip_view(
         candidate=flip.candidate,
         kind=flip.kind,
         sample=flip.sample,
+        lost=_margin(flip.lost),
         metadata=metadata,
         target=text.clean(flip.target) if samples and flip.target is not None else None,
         # What the metric calls right may still differ from the target (spaces, say): that is not what broke.

@@ -73,12 +73,12 @@ def handle(label: str, colour: str, marker: str, fill: str) -> Line2D:
     )  # fmt: skip
 
 
-def legend(figure: Figure, handles: list[Line2D]) -> None:
-    """Put the marks in one row above the figure."""
+def legend(figure: Figure, handles: list[Line2D], *, length: float = 1) -> None:
+    """Put the marks in one row above the figure; lines need more `length` than points."""
     if handles:
         figure.legend(
             handles=handles, loc="upper left", ncols=len(handles), frameon=False, fontsize=8.5,
-            handletextpad=0.3, columnspacing=1.4, borderaxespad=0.1, borderpad=0.1, handlelength=1,
+            handletextpad=0.3, columnspacing=1.4, borderaxespad=0.1, borderpad=0.1, handlelength=length,
         )  # fmt: skip
 
 

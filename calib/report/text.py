@@ -12,16 +12,19 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from calib.study.result import Interval
+from calib.evidence.result import Interval
 
-Status = Literal["reference", "within", "unshown", "over", "unknown"]
+Status = Literal["baseline", "within", "unshown", "over", "unknown", "worse", "slightly", "few"]
 
 STATUS_WORDS: dict[Status, str] = {
-    "reference": "reference",
+    "baseline": "baseline",
     "within": "within budget",
     "unshown": "not shown",
     "over": "over budget",
     "unknown": "no interval",
+    "worse": "worse",
+    "slightly": "slightly worse",
+    "few": "too few",
 }
 
 DASH = "\u2013"

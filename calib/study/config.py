@@ -120,6 +120,30 @@ class ImageConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceConfig:
+    """How sure the verdict must be, and where it is looked for harm.
+
+    Attributes:
+        level: of the intervals; 1 - level is the chance that any slice is accused falsely.
+        smallest_slice: number of samples below which a slice gets no verdict.
+        pairs: whether pairs of the slice columns are slices too.
+        regions: whether regions of the inputs are searched where the model got worse.
+    """
+
+    level: float = 0.95
+    smallest_slice: int = 30
+    pairs: bool = True
+    regions: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0.5 <= self.level < 1:
+            raise ConfigError(f"level must be from 0.5 to below 1, as 0.95, not {self.level}")
+        if self.smallest_slice < 2:
+            raise ConfigError(f"smallest_slice must be 2 or more, not {self.smallest_slice}")
+
+
+@dataclass(frozen=True, slots=True)
 class ReportConfig:
     """What the report may show.
 
@@ -147,6 +171,7 @@ class StudyConfig:
     calibrate: CalibrateConfig = field(default_factory=CalibrateConfig)
     plan: Plan = field(default_factory=Plan)
     quantize: QuantizeConfig = field(default_factory=QuantizeConfig)
+    evidence: EvidenceConfig = field(default_factory=EvidenceConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:
@@ -167,13 +192,14 @@ class Study:
     def identity(self, versions: Mapping[str, str]) -> str:
         """Return the hash that names the run: of everything that decides its numbers and whether it holds texts.
 
-        How it is reported otherwise is not in it.
+        How they are judged and reported otherwise is not in it.
         """
         declared = self.config
         named = (declared.metric.name, *declared.calibrate.calibrators, *declared.calibrate.noise_control)
         code = [config.code(name, self.path.parent) for name in named]
         decides = {
-            "study": asdict(self.config) | {"report": declared.report.include_samples, "description": None},
+            "study": asdict(self.config)
+            | {"report": declared.report.include_samples, "description": None, "evidence": None},
             "model": graph_load.sha256(self.model),
             "recipe": recipe.identity(self.recipe),
             "code": hashlib.sha256(b"\0".join(code)).hexdigest(),

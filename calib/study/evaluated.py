@@ -14,8 +14,8 @@ class Evaluated:
     """A model of the run and its evaluation."""
 
     name: str
-    kind: Literal["baseline", "candidate", "control"]
-    calibrator: str  # "" for the baseline
+    kind: Literal["baseline", "reference", "candidate", "control"]
+    calibrator: str  # "" for FP32 and FP16
     int8_layers: int
     total_layers: int
     path: Path

@@ -1,4 +1,4 @@
-"""Flips: samples that are right in one model and wrong in the other, with what people need to see why."""
+"""The flips that the report shows, with what people need to see why."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from calib import files
 from calib.data.sets import SampleSet
 from calib.errors import ConfigError
 from calib.evaluate import Evaluation
+from calib.evidence import flips
 from calib.study.config import ImageConfig, ReportConfig
 from calib.study.evaluated import Evaluated
 from calib.study.folder import RunFolder
@@ -20,40 +21,34 @@ from calib.study.result import Flip
 _SHOWN = 24
 
 
-def right(evaluation: Evaluation, metric: str) -> npt.NDArray[np.bool_]:
-    """Return which samples are right, shape (n,): no error where less is better, all of it where more is."""
-    ratios = evaluation.ratios(metric)
-    return np.asarray(ratios[:, 0] == (ratios[:, 1] if evaluation.higher_is_better[metric] else 0))
-
-
 def find(
     place: RunFolder, shown: ReportConfig, metric: str, samples: SampleSet, baseline: Evaluation, other: Evaluated
 ) -> tuple[Flip, ...]:
-    """Return the flips of a candidate, broken ones first, those that lost most first; at most 24 of a kind.
+    """Return the flips of a candidate as `calib.evidence.flips` ranks them, at most 24 of a kind.
 
-    Pictures are written to the run's flips/ folder where the study shows samples.
+    Pictures are written to the run's flips/ folder where the study shows samples. `calib.study.exporting` has all flips.
     """
-    was, now = right(baseline, metric), right(other.evaluation, metric)
-    change = np.abs(other.evaluation.ratios(metric)[:, 0] - baseline.ratios(metric)[:, 0])
+    ranked = flips.rank(baseline, other.evaluation, metric)
+    broken = [row for row in ranked if row.kind == "broken"]
+    fixed = [row for row in ranked if row.kind == "fixed"]
     result = []
-    for kind, mask in (("broken", was & ~now), ("fixed", ~was & now)):
-        positions = np.flatnonzero(mask)
-        for position in positions[np.argsort(-change[positions], kind="stable")][:_SHOWN]:
-            entry = samples.entries[position]
-            visible = shown.include_samples
-            hidden = {"id", samples.target} if visible else {*entry.metadata} - {*samples.stratify, *shown.slices}
-            result.append(
-                Flip(
-                    candidate=other.name,
-                    kind="broken" if kind == "broken" else "fixed",
-                    sample=entry.id,
-                    metadata={key: str(value) for key, value in entry.metadata.items() if key not in hidden},
-                    target=str(entry.metadata.get(samples.target, "")) if visible else None,
-                    baseline_prediction=baseline.samples[position].prediction if visible else None,
-                    prediction=other.evaluation.samples[position].prediction if visible else None,
-                    image=_picture(place, shown.image, samples, int(position)) if visible and shown.image else None,
-                )
+    for row in (*broken[:_SHOWN], *fixed[:_SHOWN]):
+        entry = samples.entries[row.position]
+        visible = shown.include_samples
+        hidden = {"id", samples.target} if visible else {*entry.metadata} - {*samples.stratify, *shown.slices}
+        result.append(
+            Flip(
+                candidate=other.name,
+                kind=row.kind,
+                sample=entry.id,
+                lost=row.lost,
+                metadata={key: str(value) for key, value in entry.metadata.items() if key not in hidden},
+                target=str(entry.metadata.get(samples.target, "")) if visible else None,
+                baseline_prediction=baseline.samples[row.position].prediction if visible else None,
+                prediction=other.evaluation.samples[row.position].prediction if visible else None,
+                image=_picture(place, shown.image, samples, row.position) if visible and shown.image else None,
             )
+        )
     return tuple(result)
 
 

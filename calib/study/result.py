@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from calib.evidence.result import Evidence, Interval
 from calib.quality.result import Quality
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,42 +42,33 @@ class SetInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A two-sided confidence interval from a paired bootstrap over samples (or groups, when the recipe has them)."""
-
-    low: float
-    high: float
-    level: float  # e.g. 0.95
-
-
-@dataclass(frozen=True, slots=True)
 class SliceScore:
     """The budget metric on one slice of the evaluation set."""
 
     samples: int
     value: float
     delta: float  # to FP32 on the same samples; 0 for FP32 itself
-    interval: Interval | None  # of delta; None for FP32
+    interval: Interval | None  # of delta; None for FP32, and where it is not defined
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One model that was evaluated: FP32 itself, a calibrator, or a control."""
+    """One model that was evaluated: FP32 itself, FP16 for reference, a calibrator, or a control."""
 
-    name: str  # "fp32", "mse", "percentile-99.99", "noise-max"
-    kind: Literal["baseline", "candidate", "control"]
-    calibrator: str  # "" for FP32
+    name: str  # "fp32", "fp16", "mse", "percentile-99.99", "noise-max"
+    kind: Literal["baseline", "reference", "candidate", "control"]
+    calibrator: str  # "" for FP32 and FP16
     int8_layers: int
     total_layers: int
     size_bytes: int
     sha256: str  # of the evaluated ONNX file
     metrics: dict[str, float]  # overall value of each metric
     delta: float  # budget metric, minus FP32's
-    interval: Interval | None  # of delta; None for FP32
+    interval: Interval | None  # of delta; None for FP32, and where it is not defined
     slices: dict[str, dict[str, SliceScore]]  # column -> value -> score, budget metric
     agreement: float  # share of samples whose prediction equals FP32's
-    broken: int  # samples right in FP32 and wrong here
-    fixed: int  # samples wrong in FP32 and right here
+    broken: int | None  # samples right in FP32 and wrong here; None where the metric knows no right and wrong
+    fixed: int | None  # samples wrong in FP32 and right here
     seconds: float  # evaluation time
 
 
@@ -102,6 +94,7 @@ class Flip:
     candidate: str
     kind: Literal["broken", "fixed"]
     sample: str  # id
+    lost: float | None  # margin in FP32 minus margin in the candidate; None where the metric has no margin
     metadata: dict[str, str]
     target: str | None  # None unless the study may show samples
     baseline_prediction: str | None
@@ -136,7 +129,8 @@ class Built:
 class Verdict:
     """The answer, in words for a person and in fields for a machine."""
 
-    passed: bool
+    decision: Literal["deploy", "deploy with layers in FP16", "keep FP16", "keep FP32", "not enough data"]
+    passed: bool  # whether the decision is to deploy
     candidate: str  # best candidate by the budget metric
     headline: str  # "INT8 (mse) keeps CER within 0.005 of FP32"
     reasons: tuple[str, ...]
@@ -159,7 +153,8 @@ class StudyResult:
     higher_is_better: dict[str, bool]  # of each metric
     max_drop: float  # budget: how much worse than FP32 is still acceptable, in the metric's unit
     runtime: str  # which runtime and mode produced the numbers
-    candidates: tuple[Candidate, ...]  # the baseline first, candidates in the study's order, then controls
+    candidates: tuple[Candidate, ...]  # the baseline first, FP16, candidates in the study's order, then controls
+    evidence: Evidence  # of the best candidate
     tensors: tuple[TensorRange, ...]  # most clipped first
     flips: tuple[Flip, ...]
     precision: tuple[LayerPrecision, ...]  # of the best candidate, in graph order

@@ -6,8 +6,9 @@ Every stage writes its artefact whole or not at all; a rerun picks up at the fir
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -32,15 +33,17 @@ from calib.calibrators import Calibrator
 from calib.data import noise, sets
 from calib.data.batch import Samples
 from calib.data.sets import SampleSet
-from calib.errors import MissingDependencyError, ModelError
+from calib.errors import ConfigError, MissingDependencyError, ModelError
 from calib.evaluate import Evaluation
 from calib.graph import load as graph_load
 from calib.graph import normalize
 from calib.graph import save as graph_save
-from calib.metrics import Metric
+from calib.metrics import Agreement, Metric
+from calib.plan import Plan, Precision
 from calib.progress import Progress
 from calib.qdq import Decisions, Form
 from calib.runtime import ort
+from calib.scales import Origin, Scales
 from calib.statistics import Observed
 from calib.study import codec, folder, judged, precision, summary
 from calib.study.config import Study
@@ -49,6 +52,7 @@ from calib.study.folder import RunFolder
 from calib.study.result import StudyResult
 
 NOISE = "noise-"
+HALF = "fp16"
 _COMPARED_SAMPLES = 16
 
 
@@ -78,8 +82,11 @@ def run(study: Study, root: Path, progress: Progress, *, tracking_uri: str = "",
     stages = _Stages(study, place, progress, versions)
     calibration, evaluation = stages.data()
     model, notes = stages.normalized(evaluation)
-    summary.check(study.config, stages.metric(model.metadata_props).higher_is_better, evaluation)
+    metric = stages.metric(model.metadata_props)
+    summary.check(study.config, metric.higher_is_better, evaluation)
     stages.scales(model, calibration, "", study.config.calibrate.calibrators)
+    if study.config.quantize.rest == "fp16":
+        stages.reference(model, calibration)
     if study.config.calibrate.noise_control:
         stages.scales(model, noise.like(calibration), NOISE, study.config.calibrate.noise_control)
     evaluated = stages.evaluations(model, evaluation)
@@ -87,7 +94,7 @@ def run(study: Study, root: Path, progress: Progress, *, tracking_uri: str = "",
     result = summary.summarize(
         study,
         place,
-        summary.Inputs(model, notes, calibration, evaluation, seen.tensors, evaluated),
+        summary.Inputs(model, notes, calibration, evaluation, seen.tensors, isinstance(metric, Agreement), evaluated),
         tracking_uri=tracking_uri,
         command=command,
     )
@@ -137,7 +144,7 @@ class _Stages:
                 advance(1)
         return graph_load.load(path), summary.Normalization.load(notes)
 
-    def metric(self, model_metadata: Mapping[str, str]) -> Metric:
+    def metric(self, model_metadata: Mapping[str, str]) -> Metric | Agreement:
         """Make the study's metric."""
         declared = self._study.config.metric
         return metrics.make(declared.name, declared.options, model_metadata, self._study.path.parent)
@@ -145,6 +152,12 @@ class _Stages:
     def scales(self, model: ir.Model, samples: Samples, prefix: str, names: tuple[str, ...]) -> None:
         """Observe a set, as often as the calibrators need, and write each one's scales, cache and model."""
         chosen = [calibrators.parse(name, self._study.path.parent) for name in names]
+        taken = Counter(["fp32", HALF, *(calibrator.name for calibrator in chosen)])
+        for name, count in taken.items():
+            if count > 1:
+                raise ConfigError(
+                    f"two models of the study would be called '{name}': give your calibrator another name"
+                )
         statistics_of = self._observe(model, samples, prefix, second_pass=any(c.needs_linear for c in chosen))
         for calibrator in chosen:
             target = self._place.candidate(prefix + calibrator.name)
@@ -188,14 +201,30 @@ class _Stages:
         Decisions.of(quantized).save(target / "quantization.json")
         graph_save.save(quantized.model, target / "model.int8.onnx")
 
+    def reference(self, model: ir.Model, samples: Samples) -> None:
+        """Write the model with no layer in INT8: what is kept where INT8 is not good enough."""
+        path = self._place.candidate(HALF) / "model.fp16.onnx"
+        if not path.exists():
+            bound = {"model_sha256": self.model_sha256, "data_sha256": samples.sha256}
+            seen = statistics.load(self._place.path / "stats.npz", **bound)
+            nothing = Scales({}, {}, Origin(HALF, self.model_sha256, samples.sha256, {}), seen.ranges, seen.profile)
+            with self._stage(HALF, "Writing the model in FP16", 1) as advance:
+                quantized = qdq.quantize(model, Plan(Precision.FP16), nothing, Form("fp16"))
+                Decisions.of(quantized).save(path.with_name("quantization.json"))
+                graph_save.save(quantized.model, path)
+                advance(1)
+
     def evaluations(self, model: ir.Model, samples: SampleSet) -> list[Evaluated]:
-        """Evaluate FP32 and every candidate."""
+        """Evaluate FP32, FP16 and every candidate."""
         declared = self._study.config
         placement = qdq.place(model, declared.plan)
         in_int8 = len(placement.int8)
         total = in_int8 + len(placement.left)
         fp32 = self._place.candidate("fp32") / "model.onnx"
         result = [Evaluated("fp32", "baseline", "", 0, total, fp32, self._evaluate("fp32", fp32, samples))]
+        if declared.quantize.rest == "fp16":
+            half = self._place.candidate(HALF) / "model.fp16.onnx"
+            result.append(Evaluated(HALF, "reference", "", 0, total, half, self._evaluate(HALF, half, samples)))
         tried = [("", declared.calibrate.calibrators), (NOISE, declared.calibrate.noise_control)]
         for prefix, reference in ((prefix, reference) for prefix, names in tried for reference in names):
             calibrator = calibrators.parse(reference, self._study.path.parent)
@@ -225,11 +254,15 @@ class _Stages:
             with (
                 self._stage(f"evaluate {name}", f"Evaluating: {name}", len(samples)) as advance,
                 ort.OrtRunner(model) as runner,
+                ExitStack() as opened,
             ):
+                metric = self.metric(runner.metadata)
+                fp32 = self._place.candidate("fp32") / "model.onnx"
                 found = evaluate.evaluate(
                     runner,
                     samples,
-                    self.metric(runner.metadata),
+                    metric,
+                    reference=opened.enter_context(ort.OrtRunner(fp32)) if isinstance(metric, Agreement) else None,
                     model_sha256=graph_load.sha256(model),
                     batch_size=2 * self._batch,
                     progress=advance,

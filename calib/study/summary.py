@@ -11,21 +11,21 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from calib import environment, evaluate, files
+from calib import environment, files
 from calib.data.sets import SampleSet
 from calib.errors import ConfigError
 from calib.evaluate import Evaluation
+from calib.evidence.difference import difference
 from calib.graph import layers as graph_layers
 from calib.graph import load as graph_load
 from calib.qdq import Decisions
 from calib.statistics import Statistics
-from calib.study import flips, precision, tensors, verdict
+from calib.study import evidenced, flips, precision, tensors, verdict
 from calib.study.config import Study, StudyConfig
 from calib.study.evaluated import Evaluated
 from calib.study.folder import RunFolder
-from calib.study.result import Candidate, Interval, ModelInfo, SetInfo, SliceScore, StudyResult
+from calib.study.result import Candidate, ModelInfo, SetInfo, SliceScore, StudyResult
 
-LEVEL = 0.95
 _NORMALIZATION = "calib-normalization"
 
 
@@ -56,6 +56,7 @@ class Inputs:
     calibration: SampleSet
     evaluation: SampleSet
     seen: Mapping[str, Statistics]
+    agreement: bool  # whether the metric compares with FP32 alone
     evaluated: Sequence[Evaluated]  # the baseline first
 
 
@@ -81,11 +82,12 @@ def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: st
     budget = declared.budget
     directions = found.evaluated[0].evaluation.higher_is_better
     columns = slices(declared, found.evaluation)
-    comparison = _Comparison(budget.metric, found, columns, place.seconds)
+    comparison = _Comparison(declared, found, columns, place.seconds)
     candidates = tuple(comparison.candidate(item) for item in found.evaluated)
-    decision = verdict.decide(candidates, budget.metric, budget.max_drop, higher_is_better=directions[budget.metric])
-    best = next(item for item in found.evaluated if item.name == decision.candidate)
+    best = comparison.best()
+    evidence = evidenced.evidence(declared, found.evaluation, columns, found.evaluated, best)
     decisions = Decisions.load(place.candidate(best.name) / "quantization.json")
+    decision = verdict.decide(candidates, evidence, kept_in_float=decisions.kept_by_plan)
     return StudyResult(
         name=declared.name,
         description=declared.description,
@@ -101,7 +103,13 @@ def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: st
         max_drop=budget.max_drop,
         runtime=found.evaluated[0].evaluation.runtime,
         candidates=candidates,
-        tensors=tensors.most_clipped(place, found.model, found.seen, [item.name for item in found.evaluated[1:]]),
+        evidence=evidence,
+        tensors=tensors.most_clipped(
+            place,
+            found.model,
+            found.seen,
+            [item.name for item in found.evaluated if item.kind in ("candidate", "control")],
+        ),
         flips=flips.find(place, declared.report, budget.metric, found.evaluation, found.evaluated[0].evaluation, best),
         precision=precision.planned(graph_layers.find(found.model), decisions),
         quality=None,
@@ -121,25 +129,34 @@ def slices(declared: StudyConfig, samples: SampleSet) -> tuple[str, ...]:
 
 
 class _Comparison:
-    """Every candidate against the same baseline, on the same samples, groups and slices."""
+    """Every model against the same baseline, on the same samples, groups and slices."""
 
-    def __init__(self, metric: str, found: Inputs, columns: Sequence[str], seconds: Mapping[str, float]) -> None:
+    def __init__(
+        self, declared: StudyConfig, found: Inputs, columns: Sequence[str], seconds: Mapping[str, float]
+    ) -> None:
         samples = found.evaluation
-        self._metric = metric
+        self._metric = declared.budget.metric
+        self._level = declared.evidence.level
+        self._evaluated = found.evaluated
         self._baseline = found.evaluated[0].evaluation
         self._seconds = seconds
-        self._groups = samples.column(samples.group) if samples.group else [entry.id for entry in samples.entries]
+        self._groups = evidenced.groups(samples)
         self._columns = {column: np.asarray(samples.column(column)) for column in columns}
+
+    def best(self) -> Evaluated:
+        """Return the candidate that loses least."""
+        sign = -1 if self._baseline.higher_is_better[self._metric] else 1
+        tried = [item for item in self._evaluated if item.kind == "candidate"]
+        return min(tried, key=lambda item: sign * item.evaluation.value(self._metric))
 
     def candidate(self, item: Evaluated) -> Candidate:
         """Compare one model."""
         other, is_baseline = item.evaluation, item.kind == "baseline"
-        was, now = (flips.right(evaluation, self._metric) for evaluation in (self._baseline, other))
+        was, now = self._baseline.right(), other.right()
         predictions = [
             one.prediction == two.prediction for one, two in zip(self._baseline.samples, other.samples, strict=True)
         ]
-        everything = np.ones(len(predictions), np.bool_)
-        total = self._score(other, everything, is_baseline)
+        total = self._score(other, np.ones(len(predictions), np.bool_), is_baseline)
         return Candidate(
             name=item.name,
             kind=item.kind,
@@ -160,26 +177,26 @@ class _Comparison:
                 for column, labels in self._columns.items()
             },
             agreement=float(np.mean(predictions)),
-            broken=int((was & ~now).sum()),
-            fixed=int((~was & now).sum()),
+            broken=None if was is None or now is None else int((was & ~now).sum()),
+            fixed=None if was is None or now is None else int((~was & now).sum()),
             seconds=self._seconds.get(f"evaluate {item.name}", 0.0),
         )
 
     def _counts(self, other: Evaluation, where: npt.NDArray[np.bool_]) -> bool:
-        """Whether the samples hold anything to score; a slice of empty targets has no CER."""
-        return all(one.ratios(self._metric)[where, 1].sum() > 0 for one in (self._baseline, other))
+        """Whether the score is defined on the samples; a slice of empty targets has no CER, one of one class no AUROC."""
+        return not any(np.isnan(one.value(self._metric, where)) for one in (self._baseline, other))
 
     def _score(self, other: Evaluation, where: npt.NDArray[np.bool_], is_baseline: bool) -> SliceScore:
-        value = other.value(self._metric, where)
-        delta = value - self._baseline.value(self._metric, where)
-        interval = None
-        if not is_baseline:
-            groups = [group for group, chosen in zip(self._groups, where, strict=True) if chosen]
-            low, high = evaluate.paired_interval(
-                self._baseline.ratios(self._metric)[where], other.ratios(self._metric)[where], groups, LEVEL
-            )
-            interval = Interval(low, high, LEVEL)
-        return SliceScore(int(where.sum()), value, delta, interval)
+        if is_baseline:
+            return SliceScore(int(where.sum()), other.value(self._metric, where), 0.0, None)
+        found = difference(
+            other.aggregates[self._metric],
+            self._baseline.terms(self._metric, where),
+            other.terms(self._metric, where),
+            [group for group, chosen in zip(self._groups, where, strict=True) if chosen] if self._groups else None,
+            self._level,
+        )
+        return SliceScore(found.samples, found.value, found.delta, found.interval)
 
 
 def _model_info(study: Study, found: Inputs) -> ModelInfo:
@@ -214,7 +231,7 @@ def _notes(study: Study, found: Inputs, decisions: Decisions) -> tuple[str, ...]
         more = f"; {len(decisions.kept) - 1} more nodes likewise (quantization.json)" if len(decisions.kept) > 1 else ""
         notes.append(f"node {node} stays in FP32: {reason}{more}")
     notes.extend(decisions.findings)
-    if not found.evaluation.target:
+    if not found.evaluation.target and not found.agreement:
         notes.append(
             "the recipe names no target column, so scores compare with nothing: only agreement with FP32 counts"
         )

@@ -45,11 +45,23 @@ def _parent(study: Study, finished: Finished) -> TrackedRun:
     }
     tags = {
         "calib.run": result.run,
+        "calib.decision": result.verdict.decision,
         "calib.verdict": result.verdict.headline,
         "calib.passed": str(result.verdict.passed),
     }
     seconds = {f"seconds.{stage.replace(' ', '_')}": value for stage, value in result.seconds.items()}
-    return TrackedRun(result.run, parameters, {**_metrics(result, best), **seconds}, tags, artifacts)
+    return TrackedRun(
+        result.run, parameters, {**_metrics(result, best), **_evidence(result), **seconds}, tags, artifacts
+    )
+
+
+def _evidence(result: StudyResult) -> dict[str, float]:
+    """What the verdict rests on: the bound that decides, and what the samples could have shown."""
+    found, name = result.evidence, result.budget_metric
+    metrics = (
+        {} if found.bound is None else {f"{name}.drop_least": found.bound.least, f"{name}.drop_most": found.bound.most}
+    )
+    return metrics | ({f"{name}.detectable": found.power.detectable} if found.power else {})
 
 
 def _nested(finished: Finished, row: Candidate) -> TrackedRun:
@@ -86,7 +98,8 @@ def _metrics(result: StudyResult, row: Candidate) -> dict[str, float]:
             f"{result.budget_metric}.delta_low": row.interval.low,
             f"{result.budget_metric}.delta_high": row.interval.high,
         }
-    metrics |= {"agreement": row.agreement, "broken": row.broken, "fixed": row.fixed, "size_bytes": row.size_bytes}
+    metrics |= {"agreement": row.agreement, "size_bytes": row.size_bytes}
+    metrics |= {name: count for name in ("broken", "fixed") if (count := getattr(row, name)) is not None}
     for column, slices in row.slices.items():
         for value, score in slices.items():
             key = f"{result.budget_metric}.{column}.{value}"

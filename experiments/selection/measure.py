@@ -99,7 +99,7 @@ class Bench:
         save.save(model, path)
         with ort.OrtRunner(path) as runner:
             result = evaluate.evaluate(runner, self.evaluation, self.metric, model_sha256="", batch_size=8)
-        return [(float(top), float(bottom)) for top, bottom in result.ratios("cer")]
+        return [(top, bottom) for top, bottom in result.terms("cer")]
 
 
 def measurements(bench: Bench, done: set[str]) -> Iterator[tuple[str, dict[str, object]]]:
