@@ -19,12 +19,13 @@ A score gives each sample some numbers, its terms; what they mean, and what a se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from calib import resampling
 
@@ -114,9 +115,7 @@ def table(name: str, terms: Sequence[Terms], unit: npt.NDArray[np.int32] | None 
         return _confusion(rows.astype(np.int64), unit, units)
     if name == "ece":
         return _bins(rows, unit, units)
-    sums = np.stack([np.bincount(unit, rows[:, column], units) for column in (0, 1)], axis=1).astype(np.float64)
-    cells = np.tile(np.array([0, 1], np.int32), (units, 1))
-    return _Sums(name, units, np.arange(units, dtype=np.int32), cells, sums, 2)
+    return _ratios(rows, unit, units, _root if name == "root" else _ratio)
 
 
 def observed(tables: Sequence[Table]) -> Floats:
@@ -159,45 +158,62 @@ def _weighed(tables: Sequence[Table], mode: int, draws: int, seed: int, blocks: 
 class _Sums:
     """A value that is a function of sums: entry j of item i adds numbers[i, j] to cell cells[i, j]."""
 
-    name: str
     units: int
     unit: npt.NDArray[np.int32]
     cells: npt.NDArray[np.int32]
     numbers: Floats
     size: int  # number of cells
+    finish: Callable[[Floats], Floats]  # from sums (draws, cells) to values (draws,)
 
     def values(self, weights: npt.NDArray[np.int32]) -> Floats:
         sums = np.empty((len(weights), self.size))
         resampling.sums(weights, self.unit, self.cells, self.numbers, sums)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return _finish(self.name, sums)
+            return self.finish(sums)
 
 
-def _finish(name: str, sums: Floats) -> Floats:
-    if name == "ece":
-        return np.asarray(np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1])
-    if name == "macro-f1":
-        right, predicted, true = (sums[:, k::3] for k in range(3))
-        present = predicted + true > 0
-        score = np.where(present, 2 * right / (predicted + true), 0)
-        return np.asarray(score.sum(axis=1) / present.sum(axis=1))
-    ratio = np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan)
-    return np.asarray(np.sqrt(ratio) if name == "root" else ratio)
+def _ratios(rows: Floats, unit: npt.NDArray[np.int32], units: int, finish: Callable[[Floats], Floats]) -> Table:
+    sums = np.stack([np.bincount(unit, rows[:, column], units) for column in (0, 1)], axis=1).astype(np.float64)
+    cells = np.tile(np.array([0, 1], np.int32), (units, 1))
+    return _Sums(units, np.arange(units, dtype=np.int32), cells, sums, 2, finish)
 
 
-def _confusion(rows: npt.NDArray[np.int64], unit: npt.NDArray[np.int32], units: int) -> Table:
-    true, predicted = np.unique(rows, return_inverse=True)[1].reshape(-1, 2).astype(np.int32).T
-    cells = np.stack([3 * true, 3 * predicted + 1, 3 * true + 2], axis=1)
-    one = np.ones(len(true))
-    numbers = np.stack([(true == predicted).astype(np.float64), one, one], axis=1)
-    return _Sums("macro-f1", units, unit, cells, numbers, 3 * (int(max(true.max(), predicted.max())) + 1))
+def _ratio(sums: Floats) -> Floats:
+    return np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan)
+
+
+def _root(sums: Floats) -> Floats:
+    return np.sqrt(_ratio(sums))
 
 
 def _bins(rows: Floats, unit: npt.NDArray[np.int32], units: int) -> Table:
     place = np.minimum((rows[:, 0] * _BINS).astype(np.int32), _BINS - 1)
     cells = np.stack([place, np.full_like(place, _BINS)], axis=1)
     numbers = np.stack([rows[:, 0] - rows[:, 1], np.ones(len(rows))], axis=1)
-    return _Sums("ece", units, unit, cells, numbers, _BINS + 1)
+    return _Sums(units, unit, cells, numbers, _BINS + 1, _ece)
+
+
+def _ece(sums: Floats) -> Floats:
+    return np.asarray(np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1])
+
+
+def _confusion(rows: npt.NDArray[np.int64], unit: npt.NDArray[np.int32], units: int) -> Table:
+    """Count pairs of a right and a predicted class: one entry a sample."""
+    labels, index = np.unique(rows, return_inverse=True)
+    true, predicted = index.reshape(-1, 2).T
+    pairs, place = np.unique(true * len(labels) + predicted, return_inverse=True)
+    of_true, of_predicted = np.divmod(pairs, len(labels))
+    shape, every = (len(pairs), len(labels)), np.arange(len(pairs))
+    right = sparse.csr_array((np.where(of_true == of_predicted, 1.0, 0.0), (every, of_true)), shape)
+    either = sparse.csr_array((np.ones(2 * len(pairs)), (np.tile(every, 2), np.r_[of_true, of_predicted])), shape)
+
+    def macro_f1(sums: Floats) -> Floats:
+        twice, total = 2 * (sums @ right), sums @ either
+        score = np.where(total > 0, twice / total, 0)
+        return np.asarray(score.sum(axis=1) / (total > 0).sum(axis=1))
+
+    cells = place.astype(np.int32).reshape(-1, 1)
+    return _Sums(units, unit, cells, np.ones(cells.shape), len(pairs), macro_f1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from calib.evidence.result import Interval
+from calib.study.verdict import title as title
 
 Status = Literal["baseline", "within", "unshown", "over", "unknown", "worse", "slightly", "few"]
 
@@ -87,11 +88,6 @@ def _unsafe(char: str) -> bool:
         or "\u202a" <= char <= "\u202e"
         or "\u2066" <= char <= "\u2069"
     )
-
-
-def title(metric: str) -> str:
-    """Return a metric's name for reading: cer -> CER, exact_match -> exact match."""
-    return metric.upper() if len(metric) <= 3 else metric.replace("_", " ")
 
 
 def number(value: float) -> str:

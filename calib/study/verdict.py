@@ -68,8 +68,8 @@ def with_latencies(verdict: Verdict, int8_ms: float, fp16_ms: float) -> Verdict:
 
 
 def title(metric: str) -> str:
-    """Return a metric's name for reading: cer -> CER."""
-    return metric.upper() if metric.islower() and len(metric) <= 4 else metric
+    """Return a metric's name for reading: cer -> CER, exact_match -> exact match."""
+    return metric.upper() if len(metric) <= 3 else metric.replace("_", " ")
 
 
 def _measured(evidence: Evidence, bound: Bound, best: Candidate) -> str:
