@@ -91,7 +91,11 @@ def _needed(evidence: Evidence) -> str:
             f"{crosses}: if INT8 is as it seems, about {power.needed_as_seen:,} independent samples or groups would show it "
             f"(there are {power.samples:,})."
         )
-    equal = f" Were INT8 as good as FP32, {power.needed_if_equal:,} samples or groups would do." if power.needed_if_equal else ""
+    equal = (
+        f" Were INT8 as good as FP32, {power.needed_if_equal:,} samples or groups would do."
+        if power.needed_if_equal
+        else ""
+    )
     return f"{crosses}, and the loss that is seen reaches it: more samples alone will hardly help.{equal}"
 
 
