@@ -30,7 +30,6 @@ _SLICES: dict[str, tuple[Status, str]] = {
     "open": ("passed", "not shown to be worse, nor to be within the budget"),
     "too few": ("skipped", "too few samples for a verdict"),
 }
-_OVERALL: dict[str, text.Status] = {"within": "within", "beyond": "over", "open": "unshown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ def _overall_row(evidence: Evidence) -> Row:
         drop = words.harm(evidence, overall.delta)
         return Row(name, samples, text.signed(drop), text.DASH, text.STATUS_WORDS["unknown"], "failed")
     interval = _interval(bound.least, bound.most, bound.level)
-    verdict = text.STATUS_WORDS[_OVERALL[bound.shown]]
+    verdict = text.STATUS_WORDS[words.bound_status(bound)]
     return Row(name, samples, text.signed(bound.drop), interval, verdict, _passed(bound.shown == "within"))
 
 

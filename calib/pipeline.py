@@ -19,7 +19,7 @@ from calib.data.sets import SampleSet
 from calib.errors import DataError
 from calib.evaluate import Evaluation
 from calib.evidence.difference import difference
-from calib.evidence.tests import mcnemar
+from calib.evidence.tests import decisions
 from calib.graph import layers as graph_layers
 from calib.graph import load as graph_load
 from calib.graph import normalize
@@ -151,7 +151,7 @@ def score(
     first = _evaluate(model, samples, metric, options, against, batch_size, progress)
     other = _evaluate(against, samples, metric, options, against, batch_size, progress) if against else None
     answer: dict[str, Any] = {"model": str(model), "samples": len(samples), "runtime": first.runtime, "scores": {}}
-    groups = samples.column(samples.group) if samples.group else None
+    groups = samples.groups()
     for name, kind in first.aggregates.items():
         answer["scores"][name] = {"value": first.value(name)}
         if other is not None:
@@ -164,8 +164,8 @@ def score(
                 "why": found.why,
             }
     if other is not None:
-        was, now = other.right(), first.right()
-        answer["decisions"] = None if was is None or now is None else asdict(mcnemar(was, now))
+        counted = decisions(other.right(), first.right())
+        answer["decisions"] = asdict(counted) if counted else None
     return first, answer
 
 

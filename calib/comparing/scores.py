@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from calib.comparing import words
 from calib.comparing.loading import Run
@@ -14,7 +15,7 @@ from calib.comparing.result import Scores
 from calib.evaluate import Evaluation
 from calib.evidence.difference import difference
 from calib.evidence.result import Decisions, Difference
-from calib.evidence.tests import mcnemar
+from calib.evidence.tests import decisions
 
 _LEVEL = 0.95
 
@@ -31,16 +32,16 @@ def compare(before: Run, after: Run) -> Scores:
     why = _why_not(before, after, metric, len(first))
     best: Difference | None = None
     fp32: Difference | None = None
-    decisions: Decisions | None = None
+    right_and_wrong: Decisions | None = None
     if not why:
-        groups = after.evaluation.column(after.evaluation.group) if after.evaluation.group else None
+        groups = after.evaluation.groups()
         chosen = [groups[position] for position in second] if groups else None
         level = after.result.evidence.overall.interval.level if after.result.evidence.overall.interval else _LEVEL
         best, fp32 = (
             difference(two.aggregates[metric], _terms(one, metric, first), _terms(two, metric, second), chosen, level)
             for one, two in ((before.best_scores, after.best_scores), (before.fp32_scores, after.fp32_scores))
         )
-        decisions = _decisions(before.best_scores, after.best_scores, first, second)
+        right_and_wrong = decisions(_right(before.best_scores, first), _right(after.best_scores, second))
     found = Scores(
         metric="" if why else metric,
         higher_is_better=up,
@@ -50,7 +51,7 @@ def compare(before: Run, after: Run) -> Scores:
         compared=len(first),
         relabelled=relabelled,
         best=best,
-        decisions=decisions,
+        decisions=right_and_wrong,
         fp32=fp32,
         outcome="not compared" if best is None else words.outcome(best, higher_is_better=up),
         sentences=(why,),
@@ -105,6 +106,6 @@ def _terms(found: Evaluation, metric: str, positions: Sequence[int]) -> list[tup
     return [found.samples[position].values[metric] for position in positions]
 
 
-def _decisions(one: Evaluation, two: Evaluation, first: Sequence[int], second: Sequence[int]) -> Decisions | None:
-    was, now = one.right(), two.right()
-    return None if was is None or now is None else mcnemar(was[np.asarray(first)], now[np.asarray(second)])
+def _right(found: Evaluation, positions: Sequence[int]) -> npt.NDArray[np.bool_] | None:
+    right = found.right()
+    return None if right is None else right[np.asarray(positions)]

@@ -95,6 +95,10 @@ class SampleSet:
         """Return a metadata column as text, one value a sample."""
         return [str(entry.metadata.get(name, "")) for entry in self.entries]
 
+    def groups(self) -> list[str] | None:
+        """Return what each sample belongs to (document, patient); None where the recipe names no group."""
+        return self.column(self.group) if self.group else None
+
     def batches(self, size: int, specs: Mapping[str, InputSpec] | None = None) -> Iterator[Batch]:
         """Yield every sample once, block by block, in batches of samples of equal shapes, `size` at most.
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from calib.evaluate import Evaluation
 from calib.evidence import power, regions, slices, tests
 from calib.evidence.difference import differences
-from calib.evidence.result import Bound, Decisions, Difference, Evidence
+from calib.evidence.result import Bound, Difference, Evidence
 
 FEW = 30
 """Samples or groups below which the interval is known to be too short: with 13 documents it covers in 91 % of studies."""
@@ -59,7 +59,6 @@ def judge(asked: Question) -> Evidence:
     was, now = asked.baseline.terms(asked.metric), asked.other.terms(asked.metric)
     strict = 1 - (1 - asked.level) / asked.candidates
     overall, deciding = differences(kind, was, now, asked.groups, (asked.level, strict))
-    decisions = _decisions(asked)
     found, notes = slices.by_columns(asked.columns, pairs=asked.pairs, smallest=asked.smallest)
     known = {piece.where.tobytes() for piece in found}  # a column may say the right answer
     found = [*found, *(piece for piece in slices.by_class(asked.classes) if piece.where.tobytes() not in known)]
@@ -91,18 +90,13 @@ def judge(asked: Question) -> Evidence:
         higher_is_better=up,
         overall=overall,
         bound=_bound(deciding, asked, up),
-        decisions=decisions,
+        decisions=tests.decisions(asked.baseline.right(), asked.other.right()),
         p_value=None if np.isnan(overall.delta) else tests.no_drop(kind, was, now, asked.groups, higher_is_better=up),
         power=power.assess(overall, asked.margin, higher_is_better=up, level=strict),
         slices=tuple(piece for piece in examined if piece not in undefined),
         tested=tested,
         notes=tuple(notes),
     )
-
-
-def _decisions(asked: Question) -> Decisions | None:
-    was, now = asked.baseline.right(), asked.other.right()
-    return None if was is None or now is None else tests.mcnemar(was, now)
 
 
 def _bound(deciding: Difference, asked: Question, up: bool) -> Bound | None:

@@ -30,6 +30,11 @@ def mcnemar(was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_]) -> Decisions
     return Decisions(int((was & now).sum()), broken, fixed, int((~was & ~now).sum()), p_value)
 
 
+def decisions(was: npt.NDArray[np.bool_] | None, now: npt.NDArray[np.bool_] | None) -> Decisions | None:
+    """Return `mcnemar` of what two models get right; None where the metric knows no right and wrong."""
+    return None if was is None or now is None else mcnemar(was, now)
+
+
 def no_drop(
     aggregate: str,
     baseline: Sequence[Terms],

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from calib.evidence.result import Evidence, Interval, SliceEvidence
+from calib.evidence.result import Bound, Evidence, Interval, SliceEvidence
 from calib.report import text
 from calib.report.quality_words import Tone, chance
 from calib.study.result import Candidate, StudyResult
@@ -46,9 +46,14 @@ def status(result: StudyResult, candidate: Candidate) -> text.Status:
     if candidate.kind == "baseline":
         return "baseline"
     if candidate.name == result.evidence.candidate:
-        return "unknown" if result.evidence.bound is None else _BOUNDS[result.evidence.bound.shown]
+        return "unknown" if result.evidence.bound is None else bound_status(result.evidence.bound)
     up = result.higher_is_better[result.budget_metric]
     return text.judge(candidate.delta, candidate.interval, max_drop=result.max_drop, higher_is_better=up)
+
+
+def bound_status(found: Bound) -> text.Status:
+    """Return how the answer to the budget's question is shown."""
+    return _BOUNDS[found.shown]
 
 
 def slice_status(found: SliceEvidence) -> text.Status:

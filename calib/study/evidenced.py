@@ -29,7 +29,7 @@ def evidence(
             candidates=sum(item.kind == "candidate" for item in evaluated),
             baseline=baseline,
             other=best.evaluation,
-            groups=groups(samples),
+            groups=samples.groups(),
             columns={column: samples.column(column) for column in columns},
             classes=samples.column(samples.target) if classes and samples.target else (),
             features=describe(samples, declared.calibrate.batch_size) if declared.evidence.regions else {},
@@ -38,8 +38,3 @@ def evidence(
             pairs=declared.evidence.pairs,
         )
     )
-
-
-def groups(samples: SampleSet) -> list[str] | None:
-    """Return what each sample belongs to, where the recipe names it."""
-    return samples.column(samples.group) if samples.group else None

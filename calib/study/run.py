@@ -258,11 +258,14 @@ class _Stages:
             ):
                 metric = self.metric(runner.metadata)
                 fp32 = self._place.candidate("fp32") / "model.onnx"
+                reference: ort.OrtRunner | None = None
+                if isinstance(metric, Agreement):
+                    reference = runner if model == fp32 else opened.enter_context(ort.OrtRunner(fp32))
                 found = evaluate.evaluate(
                     runner,
                     samples,
                     metric,
-                    reference=opened.enter_context(ort.OrtRunner(fp32)) if isinstance(metric, Agreement) else None,
+                    reference=reference,
                     model_sha256=graph_load.sha256(model),
                     batch_size=2 * self._batch,
                     progress=advance,

@@ -16,6 +16,7 @@ from calib.data.sets import SampleSet
 from calib.errors import ConfigError
 from calib.evaluate import Evaluation
 from calib.evidence.difference import difference
+from calib.evidence.tests import decisions
 from calib.graph import layers as graph_layers
 from calib.graph import load as graph_load
 from calib.qdq import Decisions
@@ -86,8 +87,8 @@ def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: st
     candidates = tuple(comparison.candidate(item) for item in found.evaluated)
     best = comparison.best()
     evidence = evidenced.evidence(declared, found.evaluation, columns, found.evaluated, best)
-    decisions = Decisions.load(place.candidate(best.name) / "quantization.json")
-    decision = verdict.decide(candidates, evidence, kept_in_float=decisions.kept_by_plan)
+    placed = Decisions.load(place.candidate(best.name) / "quantization.json")
+    decision = verdict.decide(candidates, evidence, kept_in_float=placed.kept_by_plan)
     return StudyResult(
         name=declared.name,
         description=declared.description,
@@ -111,14 +112,14 @@ def summarize(study: Study, place: RunFolder, found: Inputs, *, tracking_uri: st
             [item.name for item in found.evaluated if item.kind in ("candidate", "control")],
         ),
         flips=flips.find(place, declared.report, budget.metric, found.evaluation, found.evaluated[0].evaluation, best),
-        precision=precision.planned(graph_layers.find(found.model), decisions),
+        precision=precision.planned(graph_layers.find(found.model), placed),
         quality=None,
         built=None,
         verdict=decision,
         include_samples=declared.report.include_samples,
         seconds=place.seconds,
         environment=environment.describe(),
-        notes=_notes(study, found, decisions),
+        notes=_notes(study, found, placed),
         tracking_uri=tracking_uri,
     )
 
@@ -140,7 +141,7 @@ class _Comparison:
         self._evaluated = found.evaluated
         self._baseline = found.evaluated[0].evaluation
         self._seconds = seconds
-        self._groups = evidenced.groups(samples)
+        self._groups = samples.groups()
         self._columns = {column: np.asarray(samples.column(column)) for column in columns}
 
     def best(self) -> Evaluated:
@@ -152,7 +153,7 @@ class _Comparison:
     def candidate(self, item: Evaluated) -> Candidate:
         """Compare one model."""
         other, is_baseline = item.evaluation, item.kind == "baseline"
-        was, now = self._baseline.right(), other.right()
+        counted = decisions(self._baseline.right(), other.right())
         predictions = [
             one.prediction == two.prediction for one, two in zip(self._baseline.samples, other.samples, strict=True)
         ]
@@ -177,8 +178,8 @@ class _Comparison:
                 for column, labels in self._columns.items()
             },
             agreement=float(np.mean(predictions)),
-            broken=None if was is None or now is None else int((was & ~now).sum()),
-            fixed=None if was is None or now is None else int((~was & now).sum()),
+            broken=counted.broken if counted else None,
+            fixed=counted.fixed if counted else None,
             seconds=self._seconds.get(f"evaluate {item.name}", 0.0),
         )
 
@@ -218,7 +219,7 @@ def _model_info(study: Study, found: Inputs) -> ModelInfo:
 
 def _set_info(samples: SampleSet) -> SetInfo:
     strata = dict(Counter(samples.strata())) if samples.stratify else {}
-    groups = len(set(samples.column(samples.group))) if samples.group else 0
+    groups = len(set(samples.groups() or ()))
     return SetInfo(len(samples), samples.sha256, dict(sorted(strata.items())), groups)
 
 
